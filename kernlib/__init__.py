@@ -1,0 +1,1 @@
+"""A flight recorder and crash lab around a JIT-compiled kernel library."""
