@@ -1,0 +1,110 @@
+"""The one place that knows all parts of a recording process."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from kernlib._registry import Api, registry
+from kernlib.config import Level, get_config
+from kernlib.logging import recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernlib._checks import Check
+    from kernlib.config import Config
+    from kernlib.jit import KernelChoice
+    from kernlib.logging import Recorder
+
+__all__ = ["build_recorder", "kernel_api", "process_recorder"]
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+@overload
+def kernel_api(function: Function, /) -> Function: ...
+
+
+@overload
+def kernel_api(
+    *,
+    kernels: Callable[..., tuple[KernelChoice, ...]] | None = None,
+    checks: tuple[Check, ...] = (),
+    setup: bool = False,
+) -> Callable[[Function], Function]: ...
+
+
+def kernel_api(
+    function: Any = None,
+    *,
+    kernels: Callable[..., tuple[KernelChoice, ...]] | None = None,
+    checks: tuple[Check, ...] = (),
+    setup: bool = False,
+) -> Any:
+    """Declare a public function or method an api: it can be recorded and replayed.
+
+    With recording off (``KERNLIB_LOG_LEVEL`` unset) the very function object is returned.
+
+    ``kernels`` takes the api's own arguments and returns the kernels that it will build; with it
+    a capsule carries their sources and a replay can rebuild them in another mode. ``checks`` are
+    preconditions that a replay evaluates on recorded arguments. ``setup=True`` marks a method
+    whose effects on its receiver later calls rely on; ``__init__`` always is one.
+
+    Raises RegistryError if another module of the same package claims the api's name.
+    """
+
+    def decorate(target: Any) -> Any:  # noqa: ANN401 - functions and method descriptors
+        plain = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
+        api = _api_of(plain, type(target), kernels, checks, setup=setup)
+        registry.add(api)
+        outcome = recorded(plain, api, process_recorder())
+        return target if outcome is plain else _wrapped_like(target, outcome)
+
+    return decorate if function is None else decorate(function)
+
+
+def _api_of(
+    function: Callable[..., Any],
+    descriptor: type,
+    kernels: Callable[..., tuple[KernelChoice, ...]] | None,
+    checks: tuple[Check, ...],
+    *,
+    setup: bool,
+) -> Api:
+    name = function.__qualname__.rpartition("<locals>.")[2]
+    kind = "method" if "." in name else "function"
+    if descriptor in {staticmethod, classmethod}:
+        kind = descriptor.__name__
+    setup = setup or (kind == "method" and name.endswith(".__init__"))
+    return Api(name, function, kernels, checks, setup, kind)
+
+
+def _wrapped_like(target: object, outcome: Callable[..., Any]) -> object:
+    if isinstance(target, (staticmethod, classmethod)):
+        return type(target)(outcome)
+    return outcome
+
+
+@cache
+def process_recorder() -> Recorder | None:
+    """Return the recorder of this process, or None if nothing is to be recorded.
+
+    Decided once, when the first api is decorated.
+    """
+    return build_recorder(get_config())
+
+
+def build_recorder(config: Config) -> Recorder | None:
+    """Return a recorder with the sinks that the level asks for; None at level off."""
+    if config.log_level is Level.OFF:
+        return None
+    from kernlib.logging import DumpSink, LogSink, Recorder
+
+    sinks: list[Any] = [LogSink(config)]
+    if config.log_level >= Level.DUMP:
+        from kernlib._builds import capture_builds
+        from kernlib._facts import session_facts
+
+        sinks.append(DumpSink(config, lambda: session_facts(config), capture_builds))
+    return Recorder(sinks, sync=config.sync)

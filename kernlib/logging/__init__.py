@@ -1,0 +1,16 @@
+"""Recording: levels, filters, sinks."""
+
+from kernlib.logging._decorator import recorded
+from kernlib.logging._describe import describe, statistics
+from kernlib.logging._filter import NameFilter
+from kernlib.logging._log_sink import LogSink
+from kernlib.logging._recorder import Recorder
+
+__all__ = [
+    "LogSink",
+    "NameFilter",
+    "Recorder",
+    "describe",
+    "recorded",
+    "statistics",
+]

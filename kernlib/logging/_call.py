@@ -1,0 +1,89 @@
+"""One invocation of an api while it is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import inspect
+    from collections.abc import Callable
+
+__all__ = ["Call", "RecordedApi", "Sink"]
+
+
+class RecordedApi(Protocol):
+    """What the recorder needs to know of an api."""
+
+    name: str
+    function: Callable[..., Any]
+    setup: bool
+    kind: str
+
+    @property
+    def module(self) -> str:
+        """The module that defines the function."""
+
+    @property
+    def package(self) -> str:
+        """The top-level package that defines the function."""
+
+    @property
+    def owner(self) -> str | None:
+        """The qualified name of the class, for methods."""
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The signature of the function."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call: what was passed, and where each sink keeps what it needs at the end."""
+
+    api: RecordedApi
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    sequence: int
+    parent: Call | None
+    capturing: bool
+    seconds: float = 0.0
+    state: dict[object, Any] = field(default_factory=dict)
+
+    @property
+    def receiver(self) -> object | None:
+        """The object whose method was called, or None for functions."""
+        return self.args[0] if self.api.kind == "method" and self.args else None
+
+    @property
+    def plain_args(self) -> tuple[Any, ...]:
+        """The positional arguments without the receiver."""
+        return self.args[1:] if self.api.kind == "method" else self.args
+
+    def named(self) -> dict[str, Any]:
+        """Return the arguments by the names of the signature, defaults left out."""
+        names = list(self.api.signature.parameters)
+        named: dict[str, Any] = {}
+        for at, value in enumerate(self.args):
+            name = names[at] if at < len(names) else f"args[{at}]"
+            named[name] = value
+        named.update(self.kwargs)
+        if self.api.kind == "method" and self.args:
+            del named[names[0]]
+        return named
+
+
+class Sink(Protocol):
+    """Where recorded calls go; whatever it raises is counted and kept from the application."""
+
+    def wants(self, api: RecordedApi) -> bool:
+        """Return whether calls of this api are to be handed in; asked once an api."""
+
+    def started(self, call: Call) -> None:
+        """Take the call's inputs, before anything can be launched."""
+
+    def returned(self, call: Call, result: object) -> None:
+        """Take the call's result."""
+
+    def raised(self, call: Call, error: BaseException) -> None:
+        """Take the exception that left the call."""

@@ -1,0 +1,144 @@
+"""How values are described in a log line."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+__all__ = ["console_text", "describe", "statistics"]
+
+_LONGEST_TEXT = 120
+_MOST_ITEMS = 16
+_DEEPEST = 4
+
+
+@lru_cache(maxsize=256)
+def _name(value: object) -> str:
+    """Return the short name of a dtype or device; both are few and their str() is slow."""
+    return str(value).removeprefix("torch.")
+
+
+def _alignment(address: int) -> int:
+    """Return the largest power of two, at most 512, that divides an address."""
+    return min(address & -address, 512) if address else 512
+
+
+def _tensor(value: torch.Tensor) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "dtype": _name(value.dtype),
+        "shape": tuple(value.shape),
+        "device": _name(value.device),
+    }
+    try:
+        facts["stride"] = value.stride()
+        facts["align"] = _alignment(value.data_ptr())
+    except (RuntimeError, NotImplementedError):  # sparse, meta, fake: no strides or no memory
+        facts["layout"] = _name(value.layout)
+    return facts
+
+
+def describe(value: object, depth: int = 0) -> object:
+    """Return a JSON-able description: tensors by their metadata, other values as they are.
+
+    No tensor data is read and no device is waited for.
+    """
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + "..."
+    if isinstance(value, (list, tuple)) and depth < _DEEPEST:
+        items = [describe(item, depth + 1) for item in value[:_MOST_ITEMS]]
+        return items if len(value) <= _MOST_ITEMS else [*items, f"... {len(value)} items"]
+    if isinstance(value, dict) and depth < _DEEPEST:
+        return {str(key): describe(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (torch.dtype, torch.device)):
+        return _name(value)
+    return f"<{type(value).__qualname__}>"
+
+
+def _contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    expected = 1
+    for size, step in zip(reversed(shape), reversed(stride), strict=True):
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def console_text(description: object) -> str:
+    """Return a description as one compact word: ``bfloat16[7,32,128] cpu align512``."""
+    if isinstance(description, dict) and "dtype" in description:
+        shape = description["shape"]
+        parts = [f"{description['dtype']}[{','.join(map(str, shape))}]"]
+        stride = description.get("stride")
+        if stride is not None and not _contiguous(shape, stride):
+            parts.append(f"stride({','.join(map(str, stride))})")
+        parts.append(description["device"])
+        if "align" in description:
+            parts.append(f"align{description['align']}")
+        if "stats" in description:
+            parts.append(_statistics_text(description["stats"]))
+        return " ".join(parts)
+    if isinstance(description, list):
+        return f"[{', '.join(map(console_text, description))}]"
+    if isinstance(description, dict):
+        return f"{{{', '.join(f'{k}: {console_text(v)}' for k, v in description.items())}}}"
+    return repr(description)
+
+
+def _statistics_text(stats: object) -> str:
+    if not isinstance(stats, dict):
+        return str(stats)
+    return " ".join(
+        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in stats.items()
+    )
+
+
+def statistics(tensor: torch.Tensor) -> dict[str, float | int] | str:
+    """Return min, max and mean of the finite elements, and the counts of NaN and Inf.
+
+    Reads the data and waits for the device once. Returns a reason instead for empty tensors
+    and for dtypes without arithmetic.
+    """
+    import torch
+
+    if not tensor.numel():
+        return "empty"
+    with torch.no_grad():
+        try:
+            values = _comparable(tensor)
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            return f"no statistics: {str(error).splitlines()[0][:80]}"
+        finite = values.isfinite()
+        rows: list[Callable[[], torch.Tensor]] = [
+            lambda: values.where(finite, torch.inf).amin(),
+            lambda: values.where(finite, -torch.inf).amax(),
+            lambda: values.where(finite, 0).sum(dtype=torch.float64) / finite.sum(),
+            lambda: values.isnan().sum(),
+            lambda: values.isinf().sum(),
+        ]
+        low, high, mean, nans, infs = torch.stack([row().double() for row in rows]).tolist()
+    if nans + infs == tensor.numel():
+        return {"nan": int(nans), "inf": int(infs)}
+    return {"min": low, "max": high, "mean": mean, "nan": int(nans), "inf": int(infs)}
+
+
+def _comparable(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    plain = tensor.detach()
+    if plain.is_complex():
+        return torch.view_as_real(plain.resolve_conj())
+    if plain.dtype is torch.float64:
+        return plain
+    return plain.double() if not plain.is_floating_point() else plain.float()

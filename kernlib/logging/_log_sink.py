@@ -1,0 +1,135 @@
+"""The log line of a call, rendered by structlog."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kernlib.config import Config, Level
+from kernlib.logging._describe import console_text, describe, statistics
+from kernlib.logging._filter import NameFilter
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from kernlib.logging._call import Call, RecordedApi
+
+__all__ = ["LogSink", "expand_destination"]
+
+
+def expand_destination(template: str) -> Path:
+    """Return the path with ``%p`` (pid), ``%r`` (rank) and ``%h`` (host) filled in."""
+    values = {
+        "%p": str(os.getpid()),
+        "%r": os.environ.get("RANK", "0"),
+        "%h": socket.gethostname(),
+    }
+    for mark, value in values.items():
+        template = template.replace(mark, value)
+    return Path(template)
+
+
+def _open(destination: str) -> TextIO:
+    if destination in {"stderr", "stdout"}:
+        return sys.stderr if destination == "stderr" else sys.stdout
+    path = expand_destination(destination)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Line-buffered: a line is handed to the kernel before the call can be launched.
+    return path.open("a", buffering=1, encoding="utf-8")
+
+
+def _console(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+    head = f"{event.pop('timestamp')} kernlib {event.pop('event')} #{event.pop('call')}"
+    parts = [head, event.pop("api")]
+    for group in ("args", "outputs"):
+        for name, value in event.pop(group, {}).items():
+            parts.append(f"{name}={console_text(value)}")
+    parts.extend(f"{name}={value}" for name, value in event.items())
+    return " ".join(parts)
+
+
+def _json(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+    import msgspec
+
+    return msgspec.json.encode(event).decode()
+
+
+class LogSink:
+    """Writes a line when a call starts and, from level ``args`` on, one when it ends."""
+
+    def __init__(self, config: Config) -> None:
+        self._level = config.log_level
+        self._filter = NameFilter(config.include, config.exclude)
+        self._destination = config.log_dest
+        self._renderer = _json if config.log_format == "json" else _console
+        self._pid = 0
+        self._logger: Any = None
+
+    def wants(self, api: RecordedApi) -> bool:
+        """Return whether the filters admit the api."""
+        return self._filter.admits(api.name)
+
+    def started(self, call: Call) -> None:
+        """Write the name and, from level ``args`` on, the arguments."""
+        facts: dict[str, Any] = {"api": call.api.name, "call": call.sequence}
+        if call.parent is not None:
+            facts["parent"] = call.parent.sequence
+        if call.capturing:
+            facts["capturing"] = True
+        if self._level >= Level.ARGS:
+            facts["args"] = self._described(call, call.named())
+        self._write("call", facts)
+
+    def returned(self, call: Call, result: object) -> None:
+        """Write the outputs and the time the call took on the host."""
+        if self._level >= Level.ARGS:
+            facts = self._end(call)
+            facts["outputs"] = self._described(call, {"result": result})
+            self._write("return", facts)
+
+    def raised(self, call: Call, error: BaseException) -> None:
+        """Write the exception's type and first line; at every level."""
+        text = str(error).splitlines()
+        facts = self._end(call)
+        facts["error"] = f"{type(error).__qualname__}: {text[0] if text else ''}"
+        self._write("raise", facts)
+
+    def _end(self, call: Call) -> dict[str, Any]:
+        return {
+            "api": call.api.name,
+            "call": call.sequence,
+            "microseconds": round(call.seconds * 1e6, 1),
+        }
+
+    def _described(self, call: Call, values: dict[str, Any]) -> dict[str, Any]:
+        described = {name: describe(value) for name, value in values.items()}
+        if self._level >= Level.STATS:
+            for name, facts in described.items():
+                if isinstance(facts, dict) and "dtype" in facts:
+                    facts["stats"] = "capturing" if call.capturing else statistics(values[name])
+        return described
+
+    def _write(self, event: str, facts: dict[str, Any]) -> None:
+        if self._pid != os.getpid():  # first use, or a forked child whose name has %p in it
+            self._connect()
+        self._logger.write(event, **facts)
+
+    def _connect(self) -> None:
+        import structlog
+
+        class CallLogger(structlog.BoundLoggerBase):
+            """A bound logger of our own, whatever the application configures."""
+
+            def write(self, event: str, **facts: object) -> None:
+                """Render and write one line."""
+                self._proxy_to_logger("msg", event, **facts)
+
+        self._pid = os.getpid()
+        self._logger = CallLogger(
+            structlog.WriteLogger(_open(self._destination)),
+            [structlog.processors.TimeStamper(fmt="iso", utc=True), self._renderer],
+            {},
+        )

@@ -1,0 +1,104 @@
+"""Hands calls to the sinks and keeps their failures from the application."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from kernlib.logging._call import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextvars import Token
+
+    from kernlib.logging._call import RecordedApi, Sink
+
+__all__ = ["Recorder"]
+
+_logger = logging.getLogger("kernlib.recorder")
+
+
+def is_capturing() -> bool:
+    """Return whether the current CUDA stream records a graph; never initialises CUDA."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    return bool(torch.cuda.is_current_stream_capturing())
+
+
+def _wait_for_device() -> None:
+    """Wait for the current CUDA device, if this process uses one and may wait now."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized() and not is_capturing():
+        torch.cuda.synchronize()
+
+
+class Recorder:
+    """Numbers calls, knows their nesting, and hands them to the sinks.
+
+    ``failures`` counts, by sink and reason, what a sink could not record.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], *, sync: bool = False) -> None:
+        self._sinks = tuple(sinks)
+        self._sync = sync
+        self._numbers = itertools.count(1)
+        self._current: ContextVar[Call | None] = ContextVar("kernlib_call", default=None)
+        self.failures: dict[tuple[str, str], int] = {}
+
+    def sinks_for(self, api: RecordedApi) -> tuple[Sink, ...]:
+        """Return the sinks that want calls of this api; none: the api need not be wrapped."""
+        return tuple(sink for sink in self._sinks if sink.wants(api))
+
+    def run(
+        self,
+        sinks: tuple[Sink, ...],
+        api: RecordedApi,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:  # noqa: ANN401 - whatever the api returns
+        """Call the api with its start and its end recorded; its exceptions pass unchanged."""
+        call = Call(
+            api, args, kwargs, next(self._numbers), self._current.get(), capturing=is_capturing()
+        )
+        for sink in sinks:
+            self._guarded(sink, sink.started, call)
+        token = self._current.set(call)
+        begin = time.perf_counter()
+        try:
+            result = api.function(*args, **kwargs)
+            if self._sync:
+                _wait_for_device()
+        except BaseException as error:
+            self._leave(call, token, begin)
+            for sink in sinks:
+                self._guarded(sink, sink.raised, call, error)
+            raise
+        self._leave(call, token, begin)
+        for sink in sinks:
+            self._guarded(sink, sink.returned, call, result)
+        return result
+
+    def _leave(self, call: Call, token: Token[Call | None], begin: float) -> None:
+        call.seconds = time.perf_counter() - begin
+        self._current.reset(token)
+
+    def _guarded(self, sink: Sink, step: Callable[..., None], *arguments: object) -> None:
+        try:
+            step(*arguments)
+        # The one broad handler of the package: recording must never take the application down.
+        except Exception as error:  # noqa: BLE001
+            reason = f"{type(error).__name__}: {error}"
+            key = (type(sink).__name__, type(error).__name__)
+            self.failures[key] = self.failures.get(key, 0) + 1
+            if self.failures[key] == 1:
+                _logger.warning(
+                    "%s could not record a call and goes on without it: %s "
+                    "(told once; further failures are counted)",
+                    key[0],
+                    reason,
+                )

@@ -1,0 +1,1 @@
+"""Runs recorded calls again and says what happened."""

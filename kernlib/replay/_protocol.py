@@ -1,0 +1,139 @@
+"""What the replaying child is asked, and what it tells while it runs.
+
+The child appends one JSON line per event to a file, each in a single write, so that whatever it
+said before it died can be read.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "BuildFailed",
+    "Built",
+    "Compared",
+    "Event",
+    "EventLog",
+    "Found",
+    "Noted",
+    "Raised",
+    "Refused",
+    "Request",
+    "Stage",
+    "read_events",
+]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Which call to run, and how."""
+
+    capsule: str
+    packages: list[str]
+    device: str | None = None
+    compare: bool = True
+
+
+class Stage(msgspec.Struct, frozen=True, tag="stage"):
+    """The child enters a stage; ``call`` is the sequence number it works on."""
+
+    name: str
+    call: int = 0
+    api: str = ""
+
+
+class Found(msgspec.Struct, frozen=True, tag="found"):
+    """A declared precondition does not hold for a recorded argument."""
+
+    argument: str
+    message: str
+
+
+class Noted(msgspec.Struct, frozen=True, tag="noted"):
+    """Something a reader of the report should know."""
+
+    text: str
+
+
+class Built(msgspec.Struct, frozen=True, tag="built"):
+    """A kernel is built and loaded.
+
+    ``recorded_key`` is the key in the capsule; ``same_record_key`` what the installed sources
+    give in the recorded mode; ``differences`` what keeps the two apart.
+    """
+
+    uri: str
+    target: str
+    mode: str
+    key: str
+    library: str
+    size: int
+    sha256: str
+    recorded_key: str | None
+    same_record_key: str | None
+    differences: list[str]
+
+
+class BuildFailed(msgspec.Struct, frozen=True, tag="build_failed"):
+    """A kernel could not be built."""
+
+    message: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The call cannot be run again."""
+
+    reasons: list[str]
+
+
+class Raised(msgspec.Struct, frozen=True, tag="raised"):
+    """The call raised a Python exception."""
+
+    type: str
+    message: str
+    traceback: str
+
+
+class Compared(msgspec.Struct, frozen=True, tag="compared"):
+    """One tensor of the result, or one input changed in place, against the recording."""
+
+    name: str
+    dtype: str
+    matches: bool
+    identical: bool
+    detail: str
+    tolerance: str
+
+
+Event = Stage | Found | Noted | Built | BuildFailed | Refused | Raised | Compared
+
+
+class EventLog:
+    """The child's side: appends events to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, event: Event) -> None:
+        """Append one event in one write."""
+        os.write(self._file, msgspec.json.encode(event) + b"\n")
+
+
+def read_events(path: Path) -> list[Event]:
+    """Return the events of a child, up to the first line that is torn."""
+    events: list[Event] = []
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return events
+    for line in lines:
+        try:
+            events.append(msgspec.json.decode(line, type=Event))
+        except msgspec.DecodeError:
+            break
+    return events

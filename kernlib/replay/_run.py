@@ -1,0 +1,136 @@
+"""Runs a call in a child process and says how the child ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kernlib.replay._protocol import Raised, Stage, read_events
+from kernlib.replay._sanitizers import (
+    Fault,
+    read_address_sanitizer,
+    read_memcheck,
+    read_undefined,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kernlib.config import Config
+    from kernlib.replay._protocol import Event, Request
+    from kernlib.replay._tools import Tool
+
+__all__ = ["ChildEnd", "run_child"]
+
+_DEVICE_ERRORS = ("CUDA error", "AcceleratorError", "cudaError", "device-side assert")
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEnd:
+    """How a child ended: its events, and the fault if it had one."""
+
+    events: tuple[Event, ...]
+    fault: Fault | None
+    exit_status: int | None
+    timed_out: bool
+    seconds: float
+    log: str
+
+    @property
+    def stage(self) -> Stage | None:
+        """The last stage the child entered."""
+        stages = [event for event in self.events if isinstance(event, Stage)]
+        return stages[-1] if stages else None
+
+    @property
+    def raised(self) -> Raised | None:
+        """The Python exception that ended the call."""
+        return next((event for event in self.events if isinstance(event, Raised)), None)
+
+
+def is_device_error(text: str) -> bool:
+    """Return whether an exception's text speaks of a fault on the device."""
+    return any(word in text for word in _DEVICE_ERRORS)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _fault_of(status: int | None, log: str, tool: Tool, events: Sequence[Event]) -> Fault | None:
+    """Return the most telling of: a sanitizer's report, a device error, a signal."""
+    if tool.report is not None and tool.report.exists():
+        xml = tool.report.read_text(encoding="utf-8", errors="replace")
+        if (fault := read_memcheck(xml)) is not None:
+            return fault
+    if (fault := read_address_sanitizer(log) or read_undefined(log)) is not None:
+        return fault
+    for event in events:
+        if isinstance(event, Raised) and is_device_error(f"{event.type}: {event.message}"):
+            return Fault("device error", event.message.splitlines()[0], "CUDA runtime")
+    if status is not None and status < 0:
+        name = _signal_name(-status)
+        return Fault(name, f"the process was ended by {name}", "operating system")
+    return None
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    """End the child's whole process group: a sanitizer may stand between us and it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def run_child(
+    request: Request, config: Config, tool: Tool, *, folder: Path, timeout: float
+) -> ChildEnd:
+    """Run one request in a fresh process with recording off and ``config`` in its environment.
+
+    ``folder`` is private to this run and keeps what the child wrote. ``timeout`` in seconds.
+    """
+    (folder / "request.json").write_bytes(msgspec.json.encode(request))
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("KERNLIB_")
+    }
+    environment.update(config.to_env())
+    environment.update(tool.environment)
+    environment["PYTHONUNBUFFERED"] = "1"
+    command = [*tool.command, sys.executable, "-m", "kernlib.replay._worker", str(folder)]
+    begin = time.monotonic()
+    with (folder / "child.log").open("wb") as log_file:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=subprocess.STDOUT,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+        timed_out = False
+        try:
+            child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+            _stop(child)
+        except BaseException:
+            _stop(child)
+            raise
+    log = (folder / "child.log").read_text(encoding="utf-8", errors="replace")
+    events = read_events(folder / "events.jsonl")
+    status = None if timed_out else child.returncode
+    return ChildEnd(
+        tuple(events),
+        None if timed_out else _fault_of(status, log, tool, events),
+        status,
+        timed_out,
+        time.monotonic() - begin,
+        log,
+    )

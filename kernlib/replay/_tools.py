@@ -1,0 +1,111 @@
+"""Finds the sanitizers that stand in front of a child."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernlib.config import Mode
+
+if TYPE_CHECKING:
+    from kernlib.config import Config
+
+__all__ = ["Tool", "tool_for"]
+
+#: Exit status of a child that a sanitizer ended; no program of ours uses it.
+SANITIZER_EXIT = 86
+
+_ADDRESS_OPTIONS = {
+    "detect_leaks": 0,  # Python keeps what it allocated until the end
+    "detect_odr_violation": 0,  # torch repeats symbols in its libraries
+    "verify_asan_link_order": 0,
+    "alloc_dealloc_mismatch": 0,
+    "exitcode": SANITIZER_EXIT,
+    "abort_on_error": 0,
+    "symbolize": 1,
+    # Fresh memory reads as NaN in every float type, so that stale bytes show in the results.
+    "max_malloc_fill_size": 1 << 28,
+    "malloc_fill_byte": 0xFF,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What stands in front of a child: a command, environment variables, a report file."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    report: Path | None = None
+    missing: str = ""
+
+
+def _options(options: dict[str, int]) -> str:
+    return ":".join(f"{name}={value}" for name, value in options.items())
+
+
+def _address_sanitizer(config: Config) -> Tool:
+    """Preload the compiler's AddressSanitizer; it names lines in any library built with ``-g``."""
+    try:
+        found = subprocess.run(
+            [config.cxx, "-print-file-name=libasan.so"],
+            capture_output=True, text=True, check=True, timeout=20,
+        ).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        return Tool("", missing=f"AddressSanitizer: {config.cxx} does not answer ({error})")
+    if not Path(found).is_absolute() or not Path(found).exists():
+        return Tool("", missing=f"AddressSanitizer: {config.cxx} has no libasan.so; install it")
+    undefined = {"print_stacktrace": 1, "halt_on_error": 1, "exitcode": SANITIZER_EXIT}
+    return Tool(
+        "AddressSanitizer",
+        environment=(
+            ("LD_PRELOAD", str(Path(found).resolve())),
+            ("ASAN_OPTIONS", _options(_ADDRESS_OPTIONS)),
+            ("UBSAN_OPTIONS", _options(undefined)),
+            ("PYTHONMALLOC", "malloc"),
+        ),
+    )
+
+
+def _find_compute_sanitizer() -> str | None:
+    """Return compute-sanitizer from PATH, a CUDA toolkit, or its package."""
+    if found := shutil.which("compute-sanitizer"):
+        return found
+    candidates = [Path("/usr/local/cuda/bin/compute-sanitizer")]
+    try:
+        from importlib.metadata import PackageNotFoundError, files
+
+        shipped = files("nvidia-cuda-sanitizer-api") or ()
+        candidates += [Path(str(f.locate())) for f in shipped if f.name == "compute-sanitizer"]
+    except PackageNotFoundError:
+        pass
+    return next((str(path) for path in candidates if path.is_file()), None)
+
+
+def _memcheck(folder: Path) -> Tool:
+    program = _find_compute_sanitizer()
+    if program is None:
+        return Tool(
+            "",
+            missing="compute-sanitizer was not found, so no source line can be named; "
+            "install the CUDA toolkit or `pip install nvidia-cuda-sanitizer-api`",
+        )
+    report = folder / "memcheck.xml"
+    command = (program, "--tool", "memcheck", "--xml", "--save", str(report),
+               "--target-processes", "application-only",
+               "--error-exitcode", str(SANITIZER_EXIT))  # fmt: skip
+    # Without the caching allocator every tensor is an allocation that memcheck knows.
+    return Tool("compute-sanitizer", command, (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),), report)
+
+
+def tool_for(mode: Mode, *, on_cuda: bool, config: Config, folder: Path) -> Tool:
+    """Return what to put in front of a child; nothing for a release build.
+
+    A tool that is needed and not found comes back with ``missing`` saying so.
+    """
+    if mode is Mode.RELEASE:
+        return Tool("")
+    return _memcheck(folder) if on_cuda else _address_sanitizer(config)
