@@ -6,8 +6,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
 __all__ = ["console_text", "describe", "statistics"]
@@ -114,23 +112,29 @@ def statistics(tensor: torch.Tensor) -> dict[str, float | int] | str:
 
     if not tensor.numel():
         return "empty"
-    with torch.no_grad():
-        try:
-            values = _comparable(tensor)
-        except (RuntimeError, NotImplementedError, TypeError) as error:
-            return f"no statistics: {str(error).splitlines()[0][:80]}"
-        finite = values.isfinite()
-        rows: list[Callable[[], torch.Tensor]] = [
-            lambda: values.where(finite, torch.inf).amin(),
-            lambda: values.where(finite, -torch.inf).amax(),
-            lambda: values.where(finite, 0).sum(dtype=torch.float64) / finite.sum(),
-            lambda: values.isnan().sum(),
-            lambda: values.isinf().sum(),
-        ]
-        low, high, mean, nans, infs = torch.stack([row().double() for row in rows]).tolist()
+    try:
+        with torch.no_grad():
+            low, high, mean, nans, infs = _reduced(tensor)
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        return f"no statistics: {str(error).splitlines()[0][:80]}"
     if nans + infs == tensor.numel():
         return {"nan": int(nans), "inf": int(infs)}
     return {"min": low, "max": high, "mean": mean, "nan": int(nans), "inf": int(infs)}
+
+
+def _reduced(tensor: torch.Tensor) -> list[float]:
+    import torch
+
+    values = _comparable(tensor)
+    finite = values.isfinite()
+    rows = [
+        values.where(finite, torch.inf).amin(),
+        values.where(finite, -torch.inf).amax(),
+        values.where(finite, 0).sum(dtype=torch.float64) / finite.sum(),
+        values.isnan().sum(),
+        values.isinf().sum(),
+    ]
+    return [float(value) for value in torch.stack([row.double() for row in rows]).tolist()]
 
 
 def _comparable(tensor: torch.Tensor) -> torch.Tensor:

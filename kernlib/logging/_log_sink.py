@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from kernlib.config import Config, Level
 from kernlib.logging._describe import console_text, describe, statistics
@@ -32,13 +32,25 @@ def expand_destination(template: str) -> Path:
     return Path(template)
 
 
+class _LineFile:
+    """A file that hands every line to the kernel in one write, before the call can be launched."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, text: str) -> int:
+        """Append a line."""
+        return os.write(self._file, text.encode())
+
+    def flush(self) -> None:
+        """Do nothing: there is no buffer."""
+
+
 def _open(destination: str) -> TextIO:
     if destination in {"stderr", "stdout"}:
         return sys.stderr if destination == "stderr" else sys.stdout
-    path = expand_destination(destination)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Line-buffered: a line is handed to the kernel before the call can be launched.
-    return path.open("a", buffering=1, encoding="utf-8")
+    return cast("TextIO", _LineFile(expand_destination(destination)))
 
 
 def _console(_: object, __: str, event: MutableMapping[str, Any]) -> str:

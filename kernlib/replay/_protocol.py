@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True):
     compare: bool = True
 
 
-class Stage(msgspec.Struct, frozen=True, tag="stage"):
+class Stage(msgspec.Struct, frozen=True, tag_field="event", tag="stage"):
     """The child enters a stage; ``call`` is the sequence number it works on."""
 
     name: str
@@ -47,20 +47,20 @@ class Stage(msgspec.Struct, frozen=True, tag="stage"):
     api: str = ""
 
 
-class Found(msgspec.Struct, frozen=True, tag="found"):
+class Found(msgspec.Struct, frozen=True, tag_field="event", tag="found"):
     """A declared precondition does not hold for a recorded argument."""
 
     argument: str
     message: str
 
 
-class Noted(msgspec.Struct, frozen=True, tag="noted"):
+class Noted(msgspec.Struct, frozen=True, tag_field="event", tag="noted"):
     """Something a reader of the report should know."""
 
     text: str
 
 
-class Built(msgspec.Struct, frozen=True, tag="built"):
+class Built(msgspec.Struct, frozen=True, tag_field="event", tag="built"):
     """A kernel is built and loaded.
 
     ``recorded_key`` is the key in the capsule; ``same_record_key`` what the installed sources
@@ -79,19 +79,19 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
     differences: list[str]
 
 
-class BuildFailed(msgspec.Struct, frozen=True, tag="build_failed"):
+class BuildFailed(msgspec.Struct, frozen=True, tag_field="event", tag="build_failed"):
     """A kernel could not be built."""
 
     message: str
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class Refused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):
     """The call cannot be run again."""
 
     reasons: list[str]
 
 
-class Raised(msgspec.Struct, frozen=True, tag="raised"):
+class Raised(msgspec.Struct, frozen=True, tag_field="event", tag="raised"):
     """The call raised a Python exception."""
 
     type: str
@@ -99,7 +99,7 @@ class Raised(msgspec.Struct, frozen=True, tag="raised"):
     traceback: str
 
 
-class Compared(msgspec.Struct, frozen=True, tag="compared"):
+class Compared(msgspec.Struct, frozen=True, tag_field="event", tag="compared"):
     """One tensor of the result, or one input changed in place, against the recording."""
 
     name: str

@@ -1,0 +1,112 @@
+"""Verdicts: a crash that does not come back is never a pass."""
+
+import pytest
+
+from kernlib.replay._protocol import (
+    BuildFailed,
+    Compared,
+    Raised,
+    Refused,
+    Stage,
+)
+from kernlib.replay._run import ChildEnd
+from kernlib.replay._sanitizers import Fault
+from kernlib.replay._verdict import RecordedEnd, Verdict, conclude
+
+CALL = 7
+SEGV = Fault("SIGSEGV", "the process was ended by SIGSEGV", "operating system")
+CRASHED = RecordedEnd("started")
+RAISED = RecordedEnd("raised", "ValueError", "q has 3 heads, but kv_cache has 4")
+RETURNED = RecordedEnd("returned")
+DEVICE = RecordedEnd("started", device_error="CUDA error: an illegal memory access")
+
+
+def end(*events, fault=None, status=0, timed_out=False, log="", stage="done", call=CALL):
+    stages = (Stage("importing"), Stage(stage, call, "rms_norm")) if stage else ()
+    return ChildEnd((*stages, *events), fault, status, timed_out, 1.5, log)
+
+
+def compared(*, matches=True, identical=True):
+    return Compared("result", "float32", matches, identical, "detail", "rtol")
+
+
+def verdict(recorded, child):
+    return conclude(recorded, child, CALL).verdict
+
+
+def test_a_recorded_death_that_faults_again_is_reproduced():
+    assert verdict(CRASHED, end(fault=SEGV, status=-11, stage="running")) is Verdict.REPRODUCED
+    assert verdict(DEVICE, end(fault=SEGV, status=86, stage="running")) is Verdict.REPRODUCED
+
+
+@pytest.mark.parametrize("recorded", [CRASHED, DEVICE])
+def test_a_recorded_death_that_returns_is_not_reproduced_and_never_passed(recorded):
+    conclusion = conclude(recorded, end(compared()), CALL)
+    assert conclusion.verdict is Verdict.NOT_REPRODUCED
+    assert "no proof" in conclusion.reason
+
+
+def test_a_recorded_death_that_raises_is_a_different_fault():
+    child = end(Raised("ValueError", "bad", ""), stage="running", status=1)
+    assert verdict(CRASHED, child) is Verdict.DIFFERENT_FAULT
+
+
+def test_a_recorded_death_and_a_child_that_ends_without_a_word_is_a_different_fault():
+    assert verdict(CRASHED, end(stage="running", status=1)) is Verdict.DIFFERENT_FAULT
+
+
+def test_the_same_exception_is_reproduced_and_another_text_is_not():
+    same = end(Raised("ValueError", "q has 3 heads, but kv_cache has 4\nmore", ""))
+    assert verdict(RAISED, same) is Verdict.REPRODUCED
+    other = end(Raised("ValueError", "something else", ""))
+    assert verdict(RAISED, other) is Verdict.DIFFERENT_FAULT
+    assert verdict(RAISED, end(fault=SEGV, status=-11)) is Verdict.DIFFERENT_FAULT
+    assert verdict(RAISED, end()) is Verdict.NOT_REPRODUCED
+
+
+def test_a_recorded_device_exception_counts_as_a_crash():
+    recorded = RecordedEnd("raised", "AcceleratorError", "CUDA error: misaligned address")
+    assert verdict(recorded, end(fault=SEGV, status=86, stage="running")) is Verdict.REPRODUCED
+    assert verdict(recorded, end()) is Verdict.NOT_REPRODUCED
+
+
+def test_a_recorded_return_passes_only_with_agreeing_results():
+    assert verdict(RETURNED, end(compared())) is Verdict.PASSED
+    assert verdict(RETURNED, end(compared(), compared(matches=False))) is Verdict.MISMATCH
+    assert verdict(RETURNED, end(fault=SEGV, status=-11)) is Verdict.DIFFERENT_FAULT
+    assert verdict(RETURNED, end(Raised("E", "", ""))) is Verdict.DIFFERENT_FAULT
+    assert verdict(RETURNED, end(status=86)) is Verdict.DIFFERENT_FAULT
+    assert "bit for bit" in conclude(RETURNED, end(compared()), CALL).reason
+    assert "tolerance" in conclude(RETURNED, end(compared(identical=False)), CALL).reason
+
+
+def test_a_time_out_names_the_stage():
+    conclusion = conclude(CRASHED, end(timed_out=True, status=None, stage="running"), CALL)
+    assert conclusion.verdict is Verdict.TIMED_OUT
+    assert "running" in conclusion.reason
+
+
+def test_refusals_and_failed_builds_come_first():
+    assert verdict(CRASHED, end(Refused(["no such api"]), fault=SEGV)) is Verdict.NOT_REPLAYABLE
+    assert verdict(CRASHED, end(BuildFailed("x"), fault=SEGV)) is Verdict.BUILD_FAILED
+
+
+@pytest.mark.parametrize("stage", ["importing", "rebuilding", "building", None])
+def test_a_child_that_dies_before_the_call_says_nothing_about_the_call(stage):
+    child = end(fault=SEGV, status=-11, stage=stage, log="\nImportError: no torch\n")
+    conclusion = conclude(CRASHED, child, CALL)
+    assert conclusion.verdict is Verdict.NOT_REPLAYABLE
+    assert "ImportError: no torch" in conclusion.reason
+
+
+def test_a_fault_in_an_earlier_call_of_the_chain_is_told_apart():
+    conclusion = conclude(CRASHED, end(fault=SEGV, status=-11, stage="running", call=2), CALL)
+    assert conclusion.verdict is Verdict.DIFFERENT_FAULT
+    assert "call 2 (rms_norm)" in conclusion.reason
+
+
+def test_exit_statuses_are_the_documented_ones():
+    assert {v.word: v.exit_status for v in Verdict} == {
+        "passed": 0, "mismatch": 1, "not_replayable": 3, "build_failed": 4, "reproduced": 10,
+        "different_fault": 11, "not_reproduced": 12, "timed_out": 13,
+    }  # fmt: skip
