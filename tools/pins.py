@@ -6,6 +6,7 @@ python tools/pins.py --all    keep every package this environment has
 
 import re
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -14,23 +15,23 @@ VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-
 TESTED = Path(__file__).resolve().parents[1] / "constraints.txt"
 
 
-def normal(name):
+def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def name_of(line):
+def name_of(line: str) -> str | None:
     found = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line)
     return normal(found.group()) if found else None
 
 
-def pins(tested, installed, kept):
+def pins(tested: str, installed: dict[str, str], kept: Iterable[str]) -> str:
     """Return the tested lines, except that kept packages stand at their installed version."""
     kept = {name for name in kept if name in installed}
     lines = [line for line in tested.splitlines() if name_of(line) not in kept]
     return "\n".join([*lines, *(f"{name}=={installed[name]}" for name in sorted(kept)), ""])
 
 
-def main(argv):
+def main(argv: list[str]) -> None:
     installed = {
         normal(found.name): found.version
         for found in metadata.distributions()

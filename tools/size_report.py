@@ -1,6 +1,7 @@
 """Prints lines per room of the tree, and the largest files and functions."""
 
 import ast
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -12,20 +13,20 @@ PLACES = ("kernlib", "include", "csrc", "tests", "tools")
 LARGEST = 10
 
 
-def room_of(path):
+def room_of(path: Path) -> str:
     """Return the folder a file is counted under: a package, a test folder, or an operator."""
     parts = path.relative_to(ROOT).parts
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]  # noqa: PLR2004 - room and file
 
 
-def functions(path):
+def functions(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each function of a Python file with its length."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}: {node.name}"
 
 
-def table(title, columns, rows):
+def table(title: str, columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> Table:
     """Return a table whose numbers stand to the right."""
     made = Table(*columns, title=title, title_justify="left")
     for column in made.columns[1:]:
@@ -35,7 +36,7 @@ def table(title, columns, rows):
     return made
 
 
-def main():
+def main() -> None:
     """Print the three tables."""
     sizes = {}
     for place in PLACES:
