@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "ArgumentError",
     "BuildError",
     "CapsuleError",
     "ConfigError",
@@ -35,6 +36,18 @@ def _listed(values: Sequence[str], *, none: str = "none") -> str:
 
 class KernlibError(Exception):
     """Base of all errors raised by kernlib."""
+
+
+class ArgumentError(KernlibError, ValueError):
+    """An operator was given something that it cannot work with."""
+
+    def __init__(self, api: str, problem: str) -> None:
+        super().__init__(api, problem)
+        self.api = api
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.api}: {self.problem}"
 
 
 class ConfigError(KernlibError, ValueError):
