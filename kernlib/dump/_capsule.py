@@ -1,0 +1,126 @@
+"""Writes and reads the folder of one call."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kernlib.dump._entries import entry_buffers, read_entries
+from kernlib.dump._files import FOLDER_MODE, check_folder, read_file, replace_file, write_file
+from kernlib.dump._snapshot import Stored
+from kernlib.dump._storages import Piece
+from kernlib.dump._validate import MAX_JSON, decode_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from kernlib.dump._entries import Blob
+    from kernlib.dump._schema import Call
+
+__all__ = ["CapsuleWriter", "capsule_name", "read_call", "read_inputs", "read_outputs"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
+_MAX_API = 100
+
+_encode = msgspec.json.Encoder().encode
+
+
+def capsule_name(sequence: int, api: str) -> str:
+    """Return the folder name of a call."""
+    return f"{sequence:06d}-{_UNSAFE.sub('_', api)[:_MAX_API]}"
+
+
+class CapsuleWriter:
+    """Writes one capsule: its start before the call runs, its end after it.
+
+    ``release`` is told the capsule's final size; None means that it was given up.
+    """
+
+    def __init__(
+        self,
+        session_dir: str,
+        sequence: int,
+        api: str,
+        release: Callable[[int, int | None], None] | None = None,
+        reserve: Callable[[int, int], bool] | None = None,
+    ) -> None:
+        name = capsule_name(sequence, api)
+        self.sequence = sequence
+        self.path = f"{session_dir}/{name}"
+        self._hidden = f"{session_dir}/.{name}.tmp"
+        self._release = release
+        self._reserve = reserve
+        self._nbytes = 0
+        self._json = 0
+        self.stored: Stored | None = None
+
+    def start(self, call: Call, blobs: Sequence[Blob]) -> None:
+        """Publish the call with status ``started`` and its inputs, all or nothing."""
+        hidden = self._hidden
+        try:
+            os.mkdir(hidden, FOLDER_MODE)  # noqa: PTH102 - pathlib costs on this path
+            if blobs:
+                buffers, placed = entry_buffers(blobs)
+                self._nbytes = write_file(f"{hidden}/inputs.safetensors", buffers)
+                self.stored = Stored(f"{self.path}/inputs.safetensors", placed)
+            self._json = write_file(f"{hidden}/call.json", (_encode(call),))
+            os.rename(hidden, self.path)  # noqa: PTH104
+        except OSError:
+            self.abandon()
+            raise
+
+    def reserve(self, nbytes: int) -> bool:
+        """Return whether the budget has room for as many bytes more, before they are copied."""
+        return self._reserve is None or self._reserve(self.sequence, nbytes)
+
+    def finish(self, call: Call, blobs: Sequence[Blob] = ()) -> None:
+        """Add the outputs and replace ``call.json``; until then the call is ``started``."""
+        try:
+            if blobs:
+                buffers, _ = entry_buffers(blobs)
+                self._nbytes += replace_file(self.path, "outputs.safetensors", buffers)
+            self._json = replace_file(self.path, "call.json", (_encode(call),))
+        finally:
+            if self._release is not None:
+                self._release(self.sequence, self._nbytes + self._json)
+
+    def abandon(self) -> None:
+        """Remove what was written of a capsule that is not published."""
+        shutil.rmtree(self._hidden, ignore_errors=True)
+        if self._release is not None:
+            self._release(self.sequence, None)
+
+
+def read_call(capsule: Path) -> Call:
+    """Return the checked call of a capsule folder; CapsuleError says what is wrong with it."""
+    check_folder(capsule)
+    path = capsule / "call.json"
+    return decode_call(read_file(path, MAX_JSON), path)
+
+
+def read_inputs(capsule: Path, call: Call) -> list[Piece]:
+    """Return the bytes that the call's storages held before it."""
+    spans = [
+        (segment.entry, number, segment.start, segment.nbytes)
+        for number, storage in enumerate(call.storages)
+        for segment in storage.segments
+    ]
+    return _pieces(capsule / "inputs.safetensors", spans)
+
+
+def read_outputs(capsule: Path, call: Call) -> list[Piece]:
+    """Return the bytes that the call left where they differ from its inputs."""
+    spans = [(item.entry, item.storage, item.start, item.nbytes) for item in call.changed]
+    return _pieces(capsule / "outputs.safetensors", spans)
+
+
+def _pieces(path: Path, spans: Sequence[tuple[str, int, int, int]]) -> list[Piece]:
+    if not spans:
+        return []
+    entries = read_entries(path, [(entry, nbytes) for entry, _, _, nbytes in spans])
+    return [Piece(storage, start, entries[entry]) for entry, storage, start, _ in spans]

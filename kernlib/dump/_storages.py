@@ -1,0 +1,169 @@
+"""Reads the memory of recorded storages, and builds it again."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+import weakref
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernlib.dump._decoder import torch_constant
+from kernlib.errors import NotReplayableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import torch
+
+    from kernlib.dump._schema import Storage, View
+
+__all__ = ["Piece", "allocate", "host_bytes", "rebuild"]
+
+_ALIGNMENT = 512
+_POISON = 0xFF
+
+
+class Piece(NamedTuple):
+    """Bytes of a storage: its number, the first byte, and the bytes as a flat uint8 tensor."""
+
+    storage: int
+    start: int
+    data: torch.Tensor
+
+
+def host_bytes(storage: torch.UntypedStorage, start: int, nbytes: int) -> memoryview:
+    """Return bytes of a storage on the host.
+
+    A CUDA storage is copied, and this is the one place that waits for its stream. A CPU storage
+    is not copied: the view is of the memory itself, to be written or compared before it changes.
+    """
+    if start < 0 or nbytes <= 0 or start + nbytes > storage.nbytes():
+        raise ValueError(f"bytes {start}..{start + nbytes} of a storage of {storage.nbytes()}")
+    owner: object = storage
+    address = storage.data_ptr() + start
+    if storage.device.type != "cpu":
+        import torch
+
+        whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        whole.set_(storage, start, (nbytes,), (1,))
+        copied = whole.cpu()
+        owner, address = copied, copied.data_ptr()
+    block = (ctypes.c_ubyte * nbytes).from_address(address)
+    block._owner = owner  # type: ignore[attr-defined] # noqa: SLF001 - keeps the memory alive
+    return memoryview(block).cast("B")
+
+
+def rebuild(
+    storages: Sequence[Storage],
+    views: Mapping[int, View],
+    pieces: Iterable[Piece],
+    device_map: Mapping[str, str] | None = None,
+    allocator: Callable[[Storage, torch.device], torch.UntypedStorage] | None = None,
+) -> dict[int, torch.Tensor]:
+    """Return the tensors of these views, by number, on memory laid out as it was recorded.
+
+    Views of one storage share memory, at the recorded alignment; the allocation ends where the
+    storage ended; bytes that no piece holds are 0xFF.
+    """
+    import torch
+
+    devices = device_map or {}
+    memory: dict[int, torch.UntypedStorage] = {}
+    for number in sorted({view.storage for view in views.values()}):
+        storage = storages[number]
+        device = torch.device(devices.get(storage.device, storage.device))
+        try:
+            memory[number] = (allocator or allocate)(storage, device)
+        except (MemoryError, RuntimeError) as error:
+            problem = f"{storage.nbytes} bytes on {device} cannot be had: {error}"
+            raise NotReplayableError("the recorded memory", [problem]) from error
+        _fill(memory[number], 0, None)
+    for piece in pieces:
+        if piece.storage in memory:
+            _fill(memory[piece.storage], piece.start, piece.data)
+    return {number: _tensor(view, memory[view.storage]) for number, view in views.items()}
+
+
+def allocate(storage: Storage, device: torch.device) -> torch.UntypedStorage:
+    """Return new memory of a storage's exact size, at its alignment modulo 512 bytes."""
+    import torch
+
+    if device.type == "meta" or storage.nbytes == 0:
+        return torch.empty(storage.nbytes, dtype=torch.uint8, device=device).untyped_storage()
+    pad = storage.address % _ALIGNMENT
+    if device.type == "cpu":
+        return _allocate_host(pad, storage.nbytes)
+    block = torch.empty(pad + storage.nbytes, dtype=torch.uint8, device=device)
+    if block.data_ptr() % _ALIGNMENT or not pad:
+        return block.untyped_storage()
+    exact = torch.as_tensor(_Inside(block, pad, storage.nbytes), device=device)
+    return exact.untyped_storage()
+
+
+class _Inside:
+    """A part of a CUDA tensor, shown to torch as an allocation of its own."""
+
+    def __init__(self, block: torch.Tensor, start: int, nbytes: int) -> None:
+        self._block = block
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (block.data_ptr() + start, False),
+            "version": 2,
+        }
+
+
+def _allocate_host(pad: int, nbytes: int) -> torch.UntypedStorage:
+    """Return host memory whose last byte is the last of its heap block.
+
+    torch's own allocator rounds up; here a sanitizer sees a read of a single byte too many.
+    """
+    import torch
+
+    libc = ctypes.CDLL(None)
+    base = ctypes.c_void_p()
+    if libc.posix_memalign(
+        ctypes.byref(base), ctypes.c_size_t(_ALIGNMENT), ctypes.c_size_t(pad + nbytes)
+    ):
+        raise MemoryError(f"posix_memalign of {pad + nbytes} bytes")
+    address = base.value or 0
+    ctypes.memset(address, _POISON, pad)
+    block = (ctypes.c_ubyte * nbytes).from_address(address + pad)
+    # torch holds the block as long as the storage lives.
+    weakref.finalize(block, libc.free, base)
+    return torch.frombuffer(block, dtype=torch.uint8).untyped_storage()
+
+
+def _fill(memory: torch.UntypedStorage, start: int, data: torch.Tensor | None) -> None:
+    import torch
+
+    if memory.device.type == "meta":
+        return
+    nbytes = memory.nbytes() if data is None else data.numel()
+    part = torch.empty(0, dtype=torch.uint8, device=memory.device)
+    part.set_(memory, start, (nbytes,), (1,))
+    if data is None:
+        part.fill_(_POISON)
+    else:
+        part.copy_(data)
+
+
+def _tensor(view: View, memory: torch.UntypedStorage) -> torch.Tensor:
+    import torch
+
+    dtype = torch_constant(view.dtype, torch.dtype)
+    if not isinstance(dtype, torch.dtype) or dtype.itemsize != view.itemsize:
+        problem = f"{view.path}: torch {torch.__version__} has no {view.itemsize}-byte {view.dtype}"
+        raise NotReplayableError("the recorded memory", [problem])
+    with torch.inference_mode(mode=view.inference), warnings.catch_warnings():
+        # torch warns of complex32 each time one is made; the recorded program was told already.
+        warnings.simplefilter("ignore", UserWarning)
+        tensor = torch.empty(0, dtype=dtype, device=memory.device)
+        tensor.set_(memory, view.offset, view.shape, view.stride)
+        if view.conj:
+            tensor = tensor.conj()
+        if view.neg:
+            tensor = torch._neg_view(tensor)  # noqa: SLF001 - there is no public way
+        if view.parameter:
+            return torch.nn.Parameter(tensor, requires_grad=view.requires_grad)
+        return tensor.requires_grad_() if view.requires_grad else tensor
