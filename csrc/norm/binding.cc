@@ -18,7 +18,7 @@ int64_t check_row_weight(const Arg& x, const Arg& weight) {
   if (x.view.ndim() < 1) check::value_error({"x has 0 dimensions, but at least 1 is needed"});
   check::element_aligned(x);
   check::like(weight, x);
-  check::dims(weight, 1, "a weight");
+  check::dims(weight, 1, "[hidden]");
   check::same_size(weight, 0, x, x.view.ndim() - 1);
   check::dense_last(weight);
   return x.view.size(-1);
