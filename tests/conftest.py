@@ -1,0 +1,81 @@
+"""Options, markers and the isolated environment of a test run."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import capabilities
+import pytest
+
+_PATCH = pytest.StashKey()
+_SCRATCH = pytest.StashKey()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--require",
+        action="append",
+        default=[],
+        metavar="NAMES",
+        help="comma-separated capabilities whose absence fails a test instead of skipping it: "
+        + ", ".join(capabilities.NAMES),
+    )
+
+
+def _required(config):
+    return {part for text in config.getoption("--require") for part in text.split(",") if part}
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "requires(*names): skip the test where one of these capabilities is missing"
+    )
+    for name in sorted(_required(config)):
+        if not capabilities.known(name):
+            message = f"--require={name}: unknown; known: {', '.join(capabilities.NAMES)}"
+            raise pytest.UsageError(message)
+    _isolate(config)
+
+
+def _isolate(config):
+    """Give the run its own workspace and hide the developer's KERNLIB_* variables from it.
+
+    Here and not in a fixture, because the configuration is read when a test module is imported.
+    """
+    patch = config.stash[_PATCH] = pytest.MonkeyPatch()
+    workspace = os.environ.get("KERNLIB_TEST_WORKSPACE")
+    if workspace is None:
+        workspace = config.stash[_SCRATCH] = tempfile.mkdtemp(prefix="kernlib-tests-")
+    for name in [name for name in os.environ if name.startswith("KERNLIB_")]:
+        patch.delenv(name)
+    patch.setenv("KERNLIB_WORKSPACE", str(Path(workspace).resolve()))
+
+
+def pytest_unconfigure(config):
+    if (patch := config.stash.get(_PATCH, None)) is not None:
+        patch.undo()
+    if (scratch := config.stash.get(_SCRATCH, None)) is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    required = _required(item.config)
+    for marker in item.iter_markers("requires"):
+        for name in marker.args:
+            if reason := capabilities.missing(name):
+                end = pytest.fail if name in required else pytest.skip
+                end(f"needs {name}: {reason}")
+
+
+@pytest.fixture(scope="session")
+def workspace():
+    """Return the workspace that all tests of a run share, so that each kernel is built once."""
+    return Path(os.environ["KERNLIB_WORKSPACE"])
+
+
+@pytest.fixture(scope="session")
+def repository():
+    """Return the folder of the checkout."""
+    return Path(__file__).resolve().parents[1]
