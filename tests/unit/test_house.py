@@ -21,8 +21,8 @@ MAY_IMPORT = {
     "_checks": {"errors"},
     "logging": {"errors", "config", "dump"},
     "_registry": {"errors", "config", "jit", "_checks"},
-    "_facts": {"errors", "config", "jit"},
-    "_builds": {"errors", "config", "jit", "dump"},
+    "_facts": {"errors", "config", "jit", "dump"},
+    "_builds": {"errors", "config", "jit", "dump", "logging"},
     "_runtime": {
         "errors", "config", "jit", "dump", "logging", "_checks", "_registry", "_facts", "_builds",
     },
