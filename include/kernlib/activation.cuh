@@ -14,7 +14,7 @@ __device__ __forceinline__ T silu_times(T gate, T up) {
 
 // `out` may be the gate itself, hence no __restrict__.
 template <typename T>
-__global__ void silu_and_mul_kernel(SiluAndMul task, bool aligned) {
+__global__ void __launch_bounds__(kMaxThreads) silu_and_mul_kernel(SiluAndMul task, bool aligned) {
   const int64_t packed = task.width / kPack * kPack;
   for (int64_t row = blockIdx.x; row < task.x_rows.count; row += gridDim.x) {
     const T* gate = static_cast<const T*>(task.x) + task.x_rows.offset(row);

@@ -9,7 +9,7 @@ namespace kernlib {
 // `Chunk` is what a thread moves at a time, an element or 16 bytes of them; all sizes and strides
 // of the task are counted in chunks.
 template <typename Chunk>
-__global__ void append_paged_kv_kernel(AppendPagedKv task) {
+__global__ void __launch_bounds__(kMaxThreads) append_paged_kv_kernel(AppendPagedKv task) {
   Chunk* cache = static_cast<Chunk*>(task.cache);
   const int64_t per_kind = task.heads * task.head_dim;
   for (int64_t token = blockIdx.x; token < task.tokens; token += gridDim.x) {

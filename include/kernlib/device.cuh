@@ -14,6 +14,10 @@ namespace kernlib {
 constexpr int kWarp = 32;
 constexpr int kPack = 8;  // elements handled at a time by a thread
 
+// The largest block of a row kernel. Kernels declare it as their launch bound: without that, a
+// debug build may use more registers than a full block has, and would not launch.
+constexpr int kMaxThreads = 512;
+
 // Eight elements; moved as 16-byte words where the address allows it.
 template <typename T>
 struct alignas(16) Pack {
@@ -40,7 +44,7 @@ __device__ __forceinline__ void store_pack(T* to, const Pack<T>& pack, bool alig
   for (int i = 0; i < kPack; ++i) to[i] = pack.at[i];
 }
 
-// Sum over a block of at most 1024 threads, a multiple of the warp; every thread gets it.
+// Sum over a block of whole warps, at most 32; every thread gets it.
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float partial[kWarp];
 #pragma unroll
@@ -76,10 +80,10 @@ inline dim3 grid_of(int64_t items) {
   return dim3(static_cast<unsigned>(items < INT32_MAX ? items : INT32_MAX));
 }
 
-// Threads for `packs` packs: whole warps, at most 1024.
+// Threads for `packs` packs: whole warps, at most kMaxThreads.
 inline dim3 block_of(int64_t packs) {
-  const int64_t threads = (packs + kWarp - 1) / kWarp * kWarp;
-  return dim3(static_cast<unsigned>(threads < kWarp ? kWarp : threads < 1024 ? threads : 1024));
+  const int64_t warps = packs < kMaxThreads ? (packs + kWarp - 1) / kWarp : kMaxThreads / kWarp;
+  return dim3(static_cast<unsigned>(warps > 0 ? warps * kWarp : kWarp));
 }
 
 // Launches and returns the launch's own error, leaving none behind for the next caller to find.

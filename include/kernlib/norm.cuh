@@ -40,7 +40,7 @@ __device__ __forceinline__ void normalise_row(const T* from, const T* weight, T*
 }
 
 template <typename T>
-__global__ void rms_norm_kernel(RmsNorm task, bool aligned) {
+__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(RmsNorm task, bool aligned) {
   const int64_t packed = task.hidden / kPack * kPack;
   for (int64_t row = blockIdx.x; row < task.x_rows.count; row += gridDim.x) {
     const T* x = static_cast<const T*>(task.x) + task.x_rows.offset(row);
@@ -80,7 +80,8 @@ __device__ __forceinline__ float add_row(const T* x, T* residual, int64_t hidden
 }
 
 template <typename T>
-__global__ void fused_add_rms_norm_kernel(FusedAddRmsNorm task, bool aligned) {
+__global__ void __launch_bounds__(kMaxThreads)
+    fused_add_rms_norm_kernel(FusedAddRmsNorm task, bool aligned) {
   for (int64_t row = blockIdx.x; row < task.x_rows.count; row += gridDim.x) {
     T* x = static_cast<T*>(task.x) + task.x_rows.offset(row);
     T* residual = static_cast<T*>(task.residual) + task.residual_rows.offset(row);
