@@ -10,7 +10,6 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, EllipsisType, FunctionType, NoneType
 from typing import TYPE_CHECKING, Any
 
-from kernlib.dump._naming import entry_names
 from kernlib.dump._nodes import (
     BoolNode,
     BytesNode,
@@ -117,7 +116,7 @@ class Encoder:
         Storages met later hold results and get no segments.
         """
         if self._planned is None:
-            self._planned = self._table.planned(entry_names)
+            self._planned = self._table.planned()
         known = len(self._planned)
         if known < len(self._table.memory):
             self._planned += self._table.bare(known)

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kernlib.dump._schema import View
-    from kernlib.dump._segments import Hull
 
-__all__ = ["SAFETENSORS_DTYPES", "covering_views", "entry_names"]
+__all__ = ["SAFETENSORS_DTYPES", "Place", "entry_name", "naming_views"]
+
+# The number of a storage, the first byte, and the one after the last.
+Place = tuple[int, int, int]
 
 # Only the dtypes that every safetensors from 0.5 on reads: one entry of a younger dtype (F4,
 # F8_E8M0, C64) makes the whole file unreadable there, so these are stored as bytes.
@@ -37,33 +39,31 @@ SAFETENSORS_DTYPES: Mapping[str, str] = {
 _MAX_NAME = 200
 
 
-def covering_views(views: Iterable[View], storage: int) -> dict[Hull, View]:
-    """Return, by the bytes they fill, the first views of a storage that can name an entry."""
-    found: dict[Hull, View] = {}
+def naming_views(views: Iterable[View]) -> dict[Place, View]:
+    """Return, by the bytes of a storage that they fill, the views that can name an entry.
+
+    Such a view is dense, of a dtype that safetensors shows, and first of its place; its bytes are
+    its values, which those of a conjugated or negated view are not.
+    """
+    found: dict[Place, View] = {}
+    taken: set[str] = set()
     for view in views:
-        if view.storage != storage or view.dtype not in SAFETENSORS_DTYPES:
+        if view.dtype not in SAFETENSORS_DTYPES or view.conj or view.neg or not is_dense(view):
             continue
         reach = hull(view)
-        # A conjugated or negated view shows other values than its bytes are.
-        if reach and reach not in found and is_dense(view) and not (view.conj or view.neg):
-            found[reach] = view
+        if reach is None or view.path in taken or not _is_plain(view.path):
+            continue
+        place = (view.storage, reach[0], reach[1])
+        if place not in found:
+            found[place] = view
+            taken.add(view.path)
     return found
 
 
-def entry_names(
-    storage: int, hulls: Iterable[Hull], views: Iterable[View], taken: set[str]
-) -> list[str]:
-    """Return a unique entry name for each hull: the argument's, or ``storage<id>@<start>``."""
-    covering = covering_views(views, storage)
-    names = []
-    for reach in hulls:
-        view = covering.get(reach)
-        name = f"storage{storage}@{reach[0]}"
-        if view is not None and view.path not in taken and _is_plain(view.path):
-            name = view.path
-        taken.add(name)
-        names.append(name)
-    return names
+def entry_name(place: Place, naming: Mapping[Place, View]) -> str:
+    """Return the entry name of a place: the argument's, or ``storage<number>@<start>``."""
+    view = naming.get(place)
+    return f"storage{place[0]}@{place[1]}" if view is None else view.path
 
 
 def _is_plain(path: str) -> bool:

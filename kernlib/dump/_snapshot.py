@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import mmap
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernlib.dump._decoder import result_views
 from kernlib.dump._entries import Blob
-from kernlib.dump._naming import SAFETENSORS_DTYPES, covering_views, entry_names
+from kernlib.dump._naming import SAFETENSORS_DTYPES, entry_name, naming_views
 from kernlib.dump._schema import Change
 from kernlib.dump._segments import covers, hull, merged
 from kernlib.dump._storages import host_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import torch
 
     from kernlib.dump._entries import Placed
-    from kernlib.dump._schema import Call, Storage, View
+    from kernlib.dump._naming import Place
+    from kernlib.dump._schema import Call, Segment, Storage, View
     from kernlib.dump._segments import Hull
 
     Memory = Sequence[torch.UntypedStorage | None]
 
 __all__ = ["Outcome", "Stored", "input_blobs", "input_bytes", "outcome", "output_bytes"]
+
+_PART = 256 << 10
 
 
 def input_bytes(storages: Sequence[Storage]) -> int:
@@ -33,16 +37,16 @@ def input_bytes(storages: Sequence[Storage]) -> int:
 
 def input_blobs(memory: Memory, call: Call) -> list[Blob]:
     """Read the segments of a call's storages; waits for CUDA streams where there are some."""
+    naming = naming_views(call.views)
     blobs = []
     for number, storage in enumerate(call.storages):
         held = memory[number]
-        if held is None or not storage.segments:
+        if held is None:
             continue
-        covering = covering_views(call.views, number)
         for segment in storage.segments:
+            place = (number, segment.start, segment.start + segment.nbytes)
             data = host_bytes(held, segment.start, segment.nbytes)
-            view = covering.get((segment.start, segment.start + segment.nbytes))
-            blobs.append(_blob(segment.entry, data, view))
+            blobs.append(_blob(segment.entry, data, naming.get(place)))
     return blobs
 
 
@@ -67,32 +71,35 @@ def outcome(memory: Memory, call: Call, before: Stored | None) -> Outcome:
     ``call`` has its result, and the views and storages of it; ``before`` is its file of inputs.
     Segments that are as they were are not kept.
     """
-    hulls = _unsaved(call)
+    kept = _unsaved(call)
     incomplete: list[str] = []
-    for number, storage in enumerate(call.storages):
-        held = memory[number]
-        if held is None or before is None:
-            continue
-        for segment in storage.segments:
-            end = segment.start + segment.nbytes
-            if end > held.nbytes():
-                incomplete.append(f"{segment.entry}: the call made its storage smaller")
-            elif not before.holds(segment.entry, host_bytes(held, segment.start, segment.nbytes)):
-                hulls.setdefault(number, []).append((segment.start, end))
+    read: dict[Place, memoryview] = {}
+    if before is not None:
+        with before.opened() as entries:
+            for place, segment in _segments(call):
+                held = memory[place[0]]
+                if held is None:
+                    continue
+                if place[2] > held.nbytes():
+                    incomplete.append(f"{segment.entry}: the call made its storage smaller")
+                    continue
+                data = host_bytes(held, segment.start, segment.nbytes)
+                if not entries.holds(segment.entry, data):
+                    read[place] = data
+                    kept.setdefault(place[0], []).append(place[1:])
+    naming = naming_views(call.views)
     changed: list[Change] = []
     blobs: list[Blob] = []
-    taken: set[str] = set()
-    for number, found in sorted(hulls.items()):
+    for number, hulls in sorted(kept.items()):
         held = memory[number]
         if held is None:
             continue
-        joined = merged(found)
-        covering = covering_views(call.views, number)
-        names = entry_names(number, joined, call.views, taken)
-        for entry, (start, end) in zip(names, joined, strict=True):
-            data = host_bytes(held, start, end - start)
+        for start, end in merged(hulls):
+            place = (number, start, end)
+            entry = entry_name(place, naming)
+            data = read.get(place) or host_bytes(held, start, end - start)
             changed.append(Change(storage=number, entry=entry, start=start, nbytes=end - start))
-            blobs.append(_blob(entry, data, covering.get((start, end))))
+            blobs.append(_blob(entry, data, naming.get(place)))
     return Outcome(tuple(changed), blobs, incomplete)
 
 
@@ -102,20 +109,34 @@ class Stored:
     def __init__(self, path: str, placed: Mapping[str, Placed]) -> None:
         self._path = path
         self._placed = placed
-        self._pages: torch.Tensor | None = None
+        self._handle = -1
+
+    @contextmanager
+    def opened(self) -> Iterator[Stored]:
+        """Keep the file open for comparisons."""
+        self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield self
+        finally:
+            os.close(self._handle)
+            self._handle = -1
 
     def holds(self, entry: str, data: memoryview) -> bool:
         """Return whether an entry's bytes are these."""
-        import torch
-
-        if self._pages is None:
-            with open(self._path, "rb") as file:  # noqa: PTH123 - pathlib costs here
-                pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            self._pages = torch.frombuffer(pages, dtype=torch.uint8)
         offset, nbytes = self._placed[entry]
-        # A memoryview compares byte by byte in Python's own terms; torch compares like memcmp.
-        now = torch.frombuffer(data, dtype=torch.uint8)
-        return torch.equal(self._pages[offset : offset + nbytes], now)
+        # In parts of bytes objects: those compare like memcmp, 60 times faster than a memoryview,
+        # and the file's pages need no mapping.
+        return nbytes == len(data) and all(
+            os.pread(self._handle, min(_PART, nbytes - at), offset + at)
+            == data[at : at + _PART].tobytes()
+            for at in range(0, nbytes, _PART)
+        )
+
+
+def _segments(call: Call) -> Iterator[tuple[Place, Segment]]:
+    for number, storage in enumerate(call.storages):
+        for segment in storage.segments:
+            yield (number, segment.start, segment.start + segment.nbytes), segment
 
 
 def _unsaved(call: Call) -> dict[int, list[Hull]]:

@@ -7,17 +7,14 @@ import itertools
 import sys
 from typing import TYPE_CHECKING
 
+from kernlib.dump._naming import entry_name, naming_views
 from kernlib.dump._schema import Segment, Storage, View
 from kernlib.dump._segments import hull, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
     from kernlib.dump._segments import Hull
-
-    Namer = Callable[[int, list[Hull], list[View], set[str]], list[str]]
 
 __all__ = ["TensorTable", "dtype_name"]
 
@@ -57,20 +54,21 @@ class TensorTable:
             self.incomplete.append(f"{path}: kept as a plain tensor, it was a {kind.__qualname__}")
         return number
 
-    def planned(self, name: Namer) -> tuple[Storage, ...]:
+    def planned(self) -> tuple[Storage, ...]:
         """Return the storages with the segments that the views met so far can reach."""
         reach: list[list[Hull]] = [[] for _ in self.memory]
         for view in self.views:
             if (bounds := hull(view)) is not None:
                 reach[view.storage].append(bounds)
-        taken: set[str] = set()
+        naming = naming_views(self.views)
         storages = []
         for number, (device, nbytes, address) in enumerate(self._facts):
-            hulls = [] if self.memory[number] is None else merged(reach[number])
-            names = name(number, hulls, self.views, taken)
+            hulls = () if self.memory[number] is None else merged(reach[number])
             segments = tuple(
-                Segment(entry=entry, start=start, nbytes=end - start)
-                for entry, (start, end) in zip(names, hulls, strict=True)
+                Segment(
+                    entry=entry_name((number, start, end), naming), start=start, nbytes=end - start
+                )
+                for start, end in hulls
             )
             storages.append(
                 Storage(device=device, nbytes=nbytes, address=address, segments=segments)
@@ -142,6 +140,8 @@ class TensorTable:
         return number
 
     def _note_overlaps(self) -> None:
+        if len(self._facts) < 2:  # noqa: PLR2004 - a pair
+            return
         places = sorted(
             (device, address, address + nbytes, number)
             for number, (device, nbytes, address) in enumerate(self._facts)
