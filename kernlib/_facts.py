@@ -8,12 +8,13 @@ import socket
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernlib._version import __version__
 
 if TYPE_CHECKING:
     from kernlib.config import Config
+    from kernlib.dump import Process
 
 __all__ = ["cpus", "devices", "driver_version", "rank", "session_facts", "toolchains", "versions"]
 
@@ -85,16 +86,18 @@ def toolchains(config: Config) -> dict[str, str]:
     return found
 
 
-def session_facts(config: Config) -> dict[str, Any]:
+def session_facts(config: Config) -> Process:
     """Return what a recorded session says of its process."""
-    return {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "rank": rank(),
-        "argv": list(sys.argv),
-        "python": sys.version.split()[0],
-        "versions": versions(),
-        "devices": devices(),
-        "driver": driver_version(),
-        "controls": config.to_env(),
-    }
+    from kernlib.dump import Process
+
+    return Process(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        rank=rank(),
+        argv=tuple(sys.argv),
+        python=sys.version.split()[0],
+        versions=versions(),
+        devices=tuple(devices()),
+        driver=driver_version(),
+        controls=config.to_env(),
+    )

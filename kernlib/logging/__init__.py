@@ -1,12 +1,17 @@
 """Recording: levels, filters, sinks."""
 
+from kernlib.logging._call import Call
 from kernlib.logging._decorator import recorded
 from kernlib.logging._describe import describe, statistics
+from kernlib.logging._dump_sink import CapturedBuild, DumpSink
 from kernlib.logging._filter import NameFilter
 from kernlib.logging._log_sink import LogSink
 from kernlib.logging._recorder import Recorder
 
 __all__ = [
+    "Call",
+    "CapturedBuild",
+    "DumpSink",
     "LogSink",
     "NameFilter",
     "Recorder",

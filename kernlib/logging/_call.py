@@ -87,3 +87,6 @@ class Sink(Protocol):
 
     def raised(self, call: Call, error: BaseException) -> None:
         """Take the exception that left the call."""
+
+    def failed(self) -> None:
+        """Count a step of this sink that raised; must not raise itself."""

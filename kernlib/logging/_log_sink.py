@@ -109,6 +109,9 @@ class LogSink:
         facts["error"] = f"{type(error).__qualname__}: {text[0] if text else ''}"
         self._write("raise", facts)
 
+    def failed(self) -> None:
+        """Do nothing: the recorder warns and counts."""
+
     def _end(self, call: Call) -> dict[str, Any]:
         return {
             "api": call.api.name,

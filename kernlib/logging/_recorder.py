@@ -94,6 +94,7 @@ class Recorder:
         except Exception as error:  # noqa: BLE001
             reason = f"{type(error).__name__}: {error}"
             key = (type(sink).__name__, type(error).__name__)
+            sink.failed()
             self.failures[key] = self.failures.get(key, 0) + 1
             if self.failures[key] == 1:
                 _logger.warning(

@@ -38,8 +38,12 @@ class Fake:
         self.seen.append(("raised", call.sequence, error))
 
 
+    def failed(self):
+        self.seen.append(("failed",))
+
+
 class Broken(Fake):
-    def started(self, call, outcome=None):
+    def started(self, _call, _outcome=None):
         raise OSError(28, "No space left on device")
 
     returned = raised = started

@@ -1,0 +1,195 @@
+"""Builds an artifact: lock, compile in a private folder, publish."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from kernlib.config import get_config
+from kernlib.errors import BuildError, LoadError, MissingArtifactError, ToolchainError
+from kernlib.jit._cache import describe_entry, find_artifact, private_folder, publish
+from kernlib.jit._errors import first_error
+from kernlib.jit._ninja import compile_commands
+from kernlib.jit._plan import plan as make_plan
+from kernlib.jit._resources import job_count
+from kernlib.jit._toolchain import clean_environment
+from kernlib.jit._workspace import locks_dir, logs_dir, workspace_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernlib.config import Config, Mode
+    from kernlib.jit._cache import Artifact
+    from kernlib.jit._plan import BuildPlan
+    from kernlib.jit._spec import KernelChoice
+
+__all__ = ["prepare", "prepare_plan"]
+
+_logger = logging.getLogger("kernlib.jit")
+_QUIET_SECONDS = 1.0
+
+
+def prepare(
+    choice: KernelChoice, config: Config | None = None, mode: Mode | None = None
+) -> Artifact:
+    """Return the valid artifact of a choice, building it if there is none.
+
+    Raises MissingArtifactError if building is disabled, BuildError with the first compiler
+    error, LoadError if the workspace cannot be written, and what ``plan`` raises.
+    """
+    config = get_config() if config is None else config
+    return prepare_plan(make_plan(choice, config, mode), config)
+
+
+def prepare_plan(plan: BuildPlan, config: Config) -> Artifact:
+    """Return the valid artifact of a plan, building it if there is none."""
+    if config.jit_cache and (found := find_artifact(plan, config)) is not None:
+        return found
+    if config.jit_disable:
+        raise MissingArtifactError(plan.record.uri, plan.key, describe_entry(plan, config))
+    try:
+        with _locked(plan, config):
+            if config.jit_cache and (found := find_artifact(plan, config)) is not None:
+                return found
+            return _build(plan, config)
+    except OSError as error:
+        folder = workspace_dir(config)
+        reason = f"{error}; free it, or set KERNLIB_WORKSPACE to a folder that can be written"
+        raise LoadError(folder, reason) from error
+
+
+@contextlib.contextmanager
+def _locked(plan: BuildPlan, config: Config) -> Iterator[None]:
+    """Hold the lock of a key, which only saves double work: publishing is safe without it."""
+    import filelock
+
+    path = locks_dir(config) / f"{plan.key}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire()
+    except (OSError, NotImplementedError) as error:
+        _logger.info("%s: no lock (%s); building without one", path, error)
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _build(plan: BuildPlan, config: Config) -> Artifact:
+    _write_sources(plan)
+    folder = private_folder(plan, config)
+    try:
+        (folder / "build.ninja").write_text(plan.manifest, encoding="utf-8")
+        commands = compile_commands(plan.steps, str(folder))
+        (folder / "compile_commands.json").write_bytes(msgspec.json.encode(commands))
+        begin = time.monotonic()
+        with _progress(plan):
+            status, log = _run_ninja(folder, config)
+        if status:
+            _fail(plan, config, log)
+        return publish(folder, plan, config, time.monotonic() - begin)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _write_sources(plan: BuildPlan) -> None:
+    """Put the include closure where the compilers and their line tables will name it."""
+    for label, text in plan.files.items():
+        path = plan.source_dir / label
+        try:
+            if path.read_bytes() == text:
+                continue
+        except OSError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary.write_bytes(text)
+        temporary.replace(path)
+
+
+def _ninja() -> str:
+    try:
+        import ninja
+
+        program = Path(ninja.BIN_DIR) / "ninja"
+        if program.is_file():
+            return str(program)
+    except ImportError:
+        pass
+    found = shutil.which("ninja")
+    if found is None:
+        raise ToolchainError("ninja", "not found", "Install the package: pip install ninja")
+    return found
+
+
+def _run_ninja(folder: Path, config: Config) -> tuple[int, str]:
+    """Run the manifest; the compilers see none of what was injected into this process."""
+    command = [_ninja(), "-C", str(folder), "-j", str(job_count(config))]
+    command += ["-v"] if config.jit_verbose else []
+    log_path = folder / "build.log"
+    with log_path.open("wb") as log:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            env=clean_environment(), start_new_session=True,
+        )  # fmt: skip
+        try:
+            child.wait()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
+    text = log_path.read_text(encoding="utf-8", errors="replace")
+    if config.jit_verbose:
+        sys.stderr.write(text)
+    return child.returncode, text
+
+
+def _fail(plan: BuildPlan, config: Config, log: str) -> NoReturn:
+    path = logs_dir(config) / f"{plan.key}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(log, encoding="utf-8")
+    record = plan.record
+    raise BuildError(record.uri, record.target, record.mode, path, first_error(log))
+
+
+@contextlib.contextmanager
+def _progress(plan: BuildPlan) -> Iterator[None]:
+    """Tell a terminal what is being built once it takes over a second; be silent in pipes."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    record, done, begin = plan.record, threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(_QUIET_SECONDS):
+            seconds = time.monotonic() - begin
+            sys.stderr.write(
+                f"\rkernlib: building {record.uri} for {record.target} "
+                f"({record.mode}), {seconds:.0f} s"
+            )
+            sys.stderr.flush()
+
+    thread = threading.Thread(target=tell, name="kernlib-build-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        if time.monotonic() - begin >= _QUIET_SECONDS:
+            sys.stderr.write("\n")

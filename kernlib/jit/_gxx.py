@@ -1,0 +1,31 @@
+"""Flags of the host compiler."""
+
+from __future__ import annotations
+
+from kernlib.config import Mode
+
+__all__ = ["compile_flags", "link_flags"]
+
+_SANITIZERS = "-fsanitize=address,undefined"
+
+#: lineinfo adds line tables and nothing else: the machine code is that of release. sanitize does
+#: not optimise, since an optimised sanitized build reports the line of the caller it inlined into.
+_BY_MODE = {
+    Mode.RELEASE: ("-O3",),
+    Mode.LINEINFO: ("-O3", "-g1"),
+    Mode.DEBUG: ("-O0", "-g"),
+    Mode.SANITIZE: (
+        "-O0", "-g", "-fno-omit-frame-pointer", _SANITIZERS, "-fno-sanitize-recover=undefined",
+    ),
+}  # fmt: skip
+
+
+def compile_flags(mode: Mode) -> tuple[str, ...]:
+    """Return what every C++ unit is compiled with."""
+    return ("-std=c++17", "-fPIC", "-Wall", *_BY_MODE[mode])
+
+
+def link_flags(mode: Mode) -> tuple[str, ...]:
+    """Return what every library is linked with; tvm-ffi is in the process that loads it."""
+    sanitizers = (_SANITIZERS,) if mode is Mode.SANITIZE else ()
+    return ("-shared", *sanitizers, "-L{tvm_ffi}/lib", "-ltvm_ffi")

@@ -1,0 +1,98 @@
+"""Loads artifacts into the process, each once."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from kernlib.config import get_config
+from kernlib.errors import LoadError
+from kernlib.jit._build import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernlib.config import Config, Mode
+    from kernlib.jit._cache import Artifact
+    from kernlib.jit._spec import KernelChoice
+
+__all__ = ["Kernel", "load", "loaded_kernels"]
+
+
+class Kernel:
+    """A loaded library and the functions it exports."""
+
+    def __init__(self, artifact: Artifact, module: Any) -> None:  # noqa: ANN401 - tvm_ffi.Module
+        self.artifact = artifact
+        self._module = module
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return an exported function.
+
+        Raises LoadError if the library exports no such function.
+        """
+        try:
+            return self._functions[name]
+        except KeyError:
+            pass
+        try:
+            found = getattr(self._module, name)
+        except AttributeError:
+            raise LoadError(self.artifact.library, f"it exports no function {name!r}") from None
+        self._functions[name] = found
+        return found  # type: ignore[no-any-return]
+
+
+class _Loaded:
+    """The kernels of this process: by choice under one configuration, and by library."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.config: Config | None = None
+        self.by_choice: dict[KernelChoice, Kernel] = {}
+        self.by_library: dict[str, Kernel] = {}
+
+
+_loaded = _Loaded()
+
+
+def load(choice: KernelChoice, config: Config | None = None, mode: Mode | None = None) -> Kernel:
+    """Return the loaded kernel of a choice: from this process, from disk, or built now.
+
+    Raises LoadError if the library cannot be loaded, and what ``prepare`` raises.
+    """
+    config = get_config() if config is None else config
+    if mode is None and config is _loaded.config:
+        kernel = _loaded.by_choice.get(choice)
+        if kernel is not None:
+            return kernel
+    return _load(choice, config, mode)
+
+
+def _load(choice: KernelChoice, config: Config, mode: Mode | None) -> Kernel:
+    with _loaded.lock:
+        artifact = prepare(choice, config, mode)
+        kernel = _loaded.by_library.get(artifact.sha256)
+        if kernel is None or kernel.artifact.key != artifact.key:
+            kernel = Kernel(artifact, _open(artifact))
+            _loaded.by_library[artifact.sha256] = kernel
+        if mode is None:
+            if config is not _loaded.config:
+                _loaded.config, _loaded.by_choice = config, {}
+            _loaded.by_choice[choice] = kernel
+        return kernel
+
+
+def _open(artifact: Artifact) -> Any:  # noqa: ANN401 - tvm_ffi.Module
+    import tvm_ffi
+
+    try:
+        return tvm_ffi.load_module(str(artifact.library))
+    except (RuntimeError, OSError) as error:
+        raise LoadError(artifact.library, str(error)) from error
+
+
+def loaded_kernels() -> tuple[Kernel, ...]:
+    """Return every kernel that this process has loaded."""
+    return tuple(_loaded.by_library.values())

@@ -1,0 +1,80 @@
+"""The text of a build manifest."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Manifest", "Step", "compile_commands", "ninja_text", "object_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One unit to compile: its path, the object it becomes, and the tool."""
+
+    source: str
+    object: str
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything a build runs: tools with their flags, units, and the library."""
+
+    title: str
+    tools: tuple[tuple[str, tuple[str, ...]], ...]
+    steps: tuple[Step, ...]
+    link: tuple[str, ...]
+    library: str
+
+
+def object_name(label: str) -> str:
+    """Return the object file of a unit; units of equal names in two folders stay apart."""
+    return label.replace("/", "_") + ".o"
+
+
+def _escape(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def _path(text: str) -> str:
+    return _escape(text).replace(" ", "$ ").replace(":", "$:")
+
+
+def _command(words: Sequence[str]) -> str:
+    return _escape(shlex.join(words))
+
+
+def ninja_text(manifest: Manifest) -> str:
+    """Return ``build.ninja``; outputs are relative to its folder, so that the folder can move."""
+    lines = [f"# {manifest.title}", "ninja_required_version = 1.5", ""]
+    for tool, words in manifest.tools:
+        lines += [f"rule {tool}", f"  command = {_command(words)} -c $in -o $out",
+                  f"  description = {tool} $out", ""]  # fmt: skip
+    linker, flags = manifest.link[0], manifest.link[1:]
+    lines += ["rule link", f"  command = {_escape(linker)} $in -o $out {_command(flags)}",
+              "  description = link $out", ""]  # fmt: skip
+    for step in manifest.steps:
+        lines.append(f"build {_path(step.object)}: {step.tool} {_path(step.source)}")
+    objects = " ".join(_path(step.object) for step in manifest.steps)
+    lines += [f"build {_path(manifest.library)}: link {objects}", "",
+              f"default {_path(manifest.library)}", ""]  # fmt: skip
+    return "\n".join(lines)
+
+
+def compile_commands(manifest: Manifest, folder: str) -> list[dict[str, object]]:
+    """Return the content of ``compile_commands.json``, for editors."""
+    tools = dict(manifest.tools)
+    return [
+        {
+            "directory": folder,
+            "file": step.source,
+            "output": step.object,
+            "arguments": [*tools[step.tool], "-c", step.source, "-o", step.object],
+        }
+        for step in manifest.steps
+    ]

@@ -1,0 +1,88 @@
+"""CPU and CUDA architectures a kernel can be built for."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kernlib.errors import ConfigError, UnsupportedTargetError
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernlib.config import Config
+
+__all__ = ["CPU", "gencode", "requested_targets", "supports", "target_of"]
+
+CPU = "cpu"
+
+_ARCH = re.compile(r"sm_(\d{2,3})([af]?)", re.ASCII)
+_LISTED = re.compile(r"(\d{1,2})\.(\d)([af]?)", re.ASCII)
+#: From compute capability 9.0 on, the architecture-specific instructions (wgmma, TMA) need the
+#: suffix; CUDA programming guide, "Architecture-Specific Features".
+_SUFFIX_FROM = 90
+
+
+def _number(target: str) -> int | None:
+    match = _ARCH.fullmatch(target)
+    return int(match[1]) if match else None
+
+
+def supports(family: str, target: str) -> bool:
+    """Return whether a family of a spec (``cpu``, ``sm_90a``, ``sm_80+``) holds a target."""
+    if not family.endswith("+"):
+        return family == target
+    least, wanted = _number(family[:-1]), _number(target)
+    return least is not None and wanted is not None and wanted >= least
+
+
+def gencode(target: str) -> str:
+    """Return nvcc's ``-gencode`` value for one target: its machine code and nothing else.
+
+    Raises UnsupportedTargetError for what is no CUDA architecture.
+    """
+    match = _ARCH.fullmatch(target)
+    if match is None:
+        raise UnsupportedTargetError("nvcc", target, ("sm_80", "sm_90a", "sm_100a", "..."))
+    return f"arch=compute_{match[1]}{match[2]},code={target}"
+
+
+def _of_capability(major: int, minor: int) -> str:
+    number = major * 10 + minor
+    return f"sm_{number}{'a' if number >= _SUFFIX_FROM else ''}"
+
+
+@cache
+def _of_cuda_device(index: int) -> str:
+    import torch
+
+    return _of_capability(*torch.cuda.get_device_capability(index))
+
+
+def target_of(device: torch.device) -> str:
+    """Return the target of a device: ``cpu``, or the architecture of that very GPU.
+
+    Raises UnsupportedTargetError for other kinds of devices.
+    """
+    if device.type == CPU:
+        return CPU
+    if device.type != "cuda":
+        raise UnsupportedTargetError("kernlib", str(device), (CPU, "cuda"))
+    import torch
+
+    return _of_cuda_device(torch.cuda.current_device() if device.index is None else device.index)
+
+
+def requested_targets(config: Config) -> tuple[str, ...]:
+    """Return the targets of ``KERNLIB_CUDA_ARCH_LIST``: ``8.0 9.0a`` is sm_80 and sm_90a.
+
+    Raises ConfigError for an entry that is no architecture.
+    """
+    targets = []
+    for text in config.cuda_arch_list:
+        match = _LISTED.fullmatch(text)
+        if match is None:
+            raise ConfigError("KERNLIB_CUDA_ARCH_LIST", text, "architectures such as 8.0 9.0a")
+        targets.append(f"sm_{match[1]}{match[2]}{match[3]}")
+    return tuple(dict.fromkeys(targets))
