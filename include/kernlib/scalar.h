@@ -57,33 +57,37 @@ inline float float_of(uint32_t bits) {
   return value;
 }
 
+// A selection by masks: the compiler may turn `?:` into a branch, which keeps loops from
+// vectorising.
+inline uint32_t select(bool condition, uint32_t yes, uint32_t no) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
+
 inline float widen(Half half) {
   const uint32_t sign = static_cast<uint32_t>(half.bits & 0x8000u) << 16;
-  const uint32_t exponent = (half.bits >> 10) & 0x1fu;
-  const uint32_t mantissa = half.bits & 0x3ffu;
-  if (exponent == 0) {  // zero or subnormal: mantissa x 2^-24, a normal float
-    return float_of(sign | bits_of(static_cast<float>(mantissa) * 0x1p-24f));
-  }
-  const uint32_t biased = exponent == 0x1fu ? 0xffu : exponent + 112;
-  return float_of(sign | biased << 23 | mantissa << 13);
+  const uint32_t magnitude = half.bits & 0x7fffu;
+  const uint32_t normal = (magnitude << 13) + (112u << 23);
+  const uint32_t special = (magnitude << 13) | 0x7f800000u;  // infinity and NaN
+  // Zero and subnormals are mantissa x 2^-24, which is a normal float.
+  const uint32_t small = bits_of(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  const uint32_t finite = select(magnitude < 0x400u, small, normal);
+  return float_of(sign | select(magnitude < 0x7c00u, finite, special));
 }
 
 inline Half narrow_to_half(float value) {
   const uint32_t bits = bits_of(value);
-  const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  uint32_t result;
-  if (magnitude > 0x7f800000u) {  // NaN: keep what fits of the payload, and keep it quiet
-    result = 0x7e00u | ((magnitude >> 13) & 0x1ffu);
-  } else if (magnitude >= 0x477ff000u) {  // 65520 and more round to infinity
-    result = 0x7c00u;
-  } else if (magnitude < 0x38800000u) {  // below 2^-14: whole multiples of 2^-24
-    // Adding 2^23 leaves the multiple, rounded to nearest even, in the low bits.
-    result = bits_of(float_of(magnitude) * 0x1p24f + 0x1p23f) & 0x7ffu;
-  } else {
-    result = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
-  }
-  return Half{static_cast<uint16_t>(sign | result)};
+  const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
+  // Below 2^-14 the result is a whole multiple of 2^-24. Adding 2^23 leaves that multiple, rounded
+  // to nearest even, in the low bits.
+  const uint32_t small = bits_of(float_of(magnitude) * 0x1p24f + 0x1p23f) & 0x7ffu;
+  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x1ffu);  // quiet, with what fits of it
+  const uint32_t finite = select(magnitude < 0x38800000u, small, normal);
+  const uint32_t special = select(magnitude > 0x7f800000u, nan, 0x7c00u);
+  // 65520 and more round to infinity.
+  const uint32_t result = select(magnitude < 0x477ff000u, finite, special);
+  return Half{static_cast<uint16_t>(((bits >> 16) & 0x8000u) | result)};
 }
 
 inline float widen(BFloat16 value) { return float_of(static_cast<uint32_t>(value.bits) << 16); }
