@@ -64,14 +64,14 @@ preconditions:
 	@command -v $(BASE) >/dev/null || \
 	  { echo "kernlib: no $(BASE) here; name a Python 3.10 or later with PYTHON=" >&2; exit 1; }
 	@$(BASE) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-	  { echo "kernlib: $$($(BASE) -V 2>&1) is too old; name a Python 3.10 or later with PYTHON=" >&2; exit 1; }
+	  { echo "kernlib: $(BASE) ($$($(BASE) -V 2>&1 | head -n 1)) is not usable; name a Python 3.10 or later with PYTHON=" >&2; exit 1; }
 	@command -v g++ >/dev/null || \
 	  { echo "kernlib: g++ is missing; install it (Debian, Ubuntu: apt install g++)" >&2; exit 1; }
 
 # Constraints keep the torch that is there; without isolation the build takes nothing from elsewhere.
 define install
 @mkdir -p build
-@echo "installing kernlib[$(EXTRAS)] for $(PY); what is kept: $(KEEP:--all=every package that is there)"
+@echo "installing kernlib[$(EXTRAS)] for $(PY); kept if there: $(KEEP:--all=every package)"
 @$(PY) tools/pins.py $(KEEP) > build/pins.txt
 @$(PY) -m pip install --quiet -c build/pins.txt hatchling editables
 @$(PY) -m pip install --quiet -c build/pins.txt --no-build-isolation --editable '.[$(EXTRAS)]'
