@@ -24,11 +24,13 @@ from kernlib.dump._capsule import (
     read_outputs,
 )
 from kernlib.dump._decoder import (
+    call_nodes,
     decode,
     input_views,
     missing_data,
     opaque_paths,
     result_views,
+    walk,
 )
 from kernlib.dump._encoder import (
     Encoder,
@@ -154,6 +156,7 @@ __all__ = [
     "TupleNode",
     "View",
     "allocate",
+    "call_nodes",
     "decode",
     "decode_call",
     "decode_session",
@@ -178,4 +181,5 @@ __all__ = [
     "rebuild",
     "result_views",
     "utc_now",
+    "walk",
 ]

@@ -10,7 +10,7 @@ import msgspec
 
 from kernlib.dump._files import read_file
 from kernlib.dump._schema import Status  # noqa: TC001 - msgspec reads the annotations
-from kernlib.dump._validate import MAX_JSON, check_version, decode_session
+from kernlib.dump._validate import MAX_JSON, check_api, check_version, decode_session
 from kernlib.errors import CapsuleError, SelectionError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
 
 _CAPSULE = re.compile(r"(\d{6,20})-(.+)", re.ASCII)
 _UNFINISHED = re.compile(r"\.(\d{6,20})-(.+)\.tmp", re.ASCII)
+_PART = 64 << 10
 _STAMP = re.compile(r"\d{8}T\d{6}Z-", re.ASCII)
 
 
@@ -129,8 +130,10 @@ def locate(path: Path) -> Location:
     """Return what a user's path names: a dump folder, a session, or one capsule."""
     if not path.is_dir():
         raise SelectionError(f"{path} is not a folder", "Give the folder of KERNLIB_DUMP_DIR")
-    if os.path.lexists(path / "call.json") or _CAPSULE.fullmatch(path.name):
-        return Location((path.absolute().parent,), path)
+    parent = path.absolute().parent
+    is_capsule = _CAPSULE.fullmatch(path.name) and os.path.lexists(parent / "session.json")
+    if is_capsule or os.path.lexists(path / "call.json"):
+        return Location((parent,), path)
     if os.path.lexists(path / "session.json"):
         return Location((path,))
     sessions = tuple(entry.path for entry in list_sessions(path))
@@ -146,6 +149,7 @@ def _entry(session_dir: Path, root: str, name: str, match: re.Match[str]) -> Cal
     try:
         brief = _brief(f"{folder}/call.json")
         check_version(brief.schema_version)
+        check_api(brief.api)
     except FileNotFoundError:
         problem = "has no call.json: it is being removed, or was not copied whole"
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
@@ -169,7 +173,12 @@ def _brief(path: str) -> _Brief:
     # Thousands of these are read for one list, so there is one open and one read each.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        data = os.read(handle, MAX_JSON)
+        data = os.read(handle, _PART)
+        while len(data) % _PART == 0 and 0 < len(data) < MAX_JSON:
+            more = os.read(handle, _PART)
+            if not more:
+                break
+            data += more
     finally:
         os.close(handle)
     return _brief_decoder.decode(data)

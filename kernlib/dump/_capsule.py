@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from kernlib.dump._entries import Blob
     from kernlib.dump._schema import Call
 
-__all__ = ["CapsuleWriter", "capsule_name", "read_call", "read_inputs", "read_outputs"]
+__all__ = [
+    "CapsuleWriter",
+    "capsule_name",
+    "encode_call",
+    "read_call",
+    "read_inputs",
+    "read_outputs",
+]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 _MAX_API = 100
@@ -33,6 +40,14 @@ _encode = msgspec.json.Encoder().encode
 def capsule_name(sequence: int, api: str) -> str:
     """Return the folder name of a call."""
     return f"{sequence:06d}-{_UNSAFE.sub('_', api)[:_MAX_API]}"
+
+
+def encode_call(call: Call) -> bytes:
+    """Return the JSON of a call; text that is no Unicode, as in some file names, is marked."""
+    try:
+        return _encode(call)
+    except UnicodeEncodeError:
+        return _encode(_as_unicode(msgspec.to_builtins(call)))
 
 
 class CapsuleWriter:
@@ -62,17 +77,19 @@ class CapsuleWriter:
     def start(self, call: Call, blobs: Sequence[Blob]) -> None:
         """Publish the call with status ``started`` and its inputs, all or nothing."""
         hidden = self._hidden
+        published = False
         try:
             os.mkdir(hidden, FOLDER_MODE)  # noqa: PTH102 - pathlib costs on this path
             if blobs:
                 buffers, placed = entry_buffers(blobs)
                 self._nbytes = write_file(f"{hidden}/inputs.safetensors", buffers)
                 self.stored = Stored(f"{self.path}/inputs.safetensors", placed)
-            self._json = write_file(f"{hidden}/call.json", (_encode(call),))
+            self._json = write_file(f"{hidden}/call.json", (encode_call(call),))
             os.rename(hidden, self.path)  # noqa: PTH104
-        except OSError:
-            self.abandon()
-            raise
+            published = True
+        finally:
+            if not published:
+                self.abandon()
 
     def reserve(self, nbytes: int) -> bool:
         """Return whether the budget has room for as many bytes more, before they are copied."""
@@ -84,7 +101,7 @@ class CapsuleWriter:
             if blobs:
                 buffers, _ = entry_buffers(blobs)
                 self._nbytes += replace_file(self.path, "outputs.safetensors", buffers)
-            self._json = replace_file(self.path, "call.json", (_encode(call),))
+            self._json = replace_file(self.path, "call.json", (encode_call(call),))
         finally:
             if self._release is not None:
                 self._release(self.sequence, self._nbytes + self._json)
@@ -117,6 +134,14 @@ def read_outputs(capsule: Path, call: Call) -> list[Piece]:
     """Return the bytes that the call left where they differ from its inputs."""
     spans = [(item.entry, item.storage, item.start, item.nbytes) for item in call.changed]
     return _pieces(capsule / "outputs.safetensors", spans)
+
+
+def _as_unicode(value: Any) -> Any:  # noqa: ANN401 - JSON in Python's types
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_as_unicode(key): _as_unicode(item) for key, item in value.items()}
+    return [_as_unicode(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _pieces(path: Path, spans: Sequence[tuple[str, int, int, int]]) -> list[Piece]:

@@ -96,8 +96,6 @@ class Encoder:
     def encode(self, value: object, path: str) -> Node:
         """Return the node of a value that stands at ``path``; tensors join ``views``."""
         self._nodes += 1
-        if self._nodes > _MAX_NODES:
-            return self._opaque(value, path, f"more than {_MAX_NODES} values in one call")
         maker = self._makers.get(type(value))
         if maker is not None:
             return maker(self, value, path)
@@ -153,7 +151,7 @@ class Encoder:
         return IntNode(hex(value))
 
     def _items(self, value: list[Any] | tuple[Any, ...], path: str) -> list[Node] | OpaqueNode:
-        if (refused := self._enter(value, path)) is not None:
+        if (refused := self._enter(value, path, len(value))) is not None:
             return refused
         encode = self.encode
         items = [encode(item, f"{path}[{at}]") for at, item in enumerate(value)]
@@ -173,14 +171,12 @@ class Encoder:
         return TupleNode(items, size=True) if isinstance(items, list) else items
 
     def _dict(self, value: dict[Any, Any], path: str) -> Node:
-        if (refused := self._enter(value, path)) is not None:
+        if (refused := self._enter(value, path, 2 * len(value))) is not None:
             return refused
         items = []
         for at, (key, item) in enumerate(value.items()):
-            label = repr(key) if type(key) in (str, int) and len(str(key)) < _MAX_REPR else f"#{at}"
-            items.append(
-                (self.encode(key, f"{path}.keys[{at}]"), self.encode(item, f"{path}[{label}]"))
-            )
+            key_node = self.encode(key, f"{path}.keys[{at}]")
+            items.append((key_node, self.encode(item, f"{path}[{_label(key, at)}]")))
         self._open.discard(id(value))
         return DictNode(items)
 
@@ -194,13 +190,22 @@ class Encoder:
         self._open.discard(id(value))
         return SliceNode(start, stop, step)
 
-    def _enter(self, value: object, path: str) -> OpaqueNode | None:
+    def _enter(self, value: object, path: str, length: int = 0) -> OpaqueNode | None:
         if id(value) in self._open:
             return self._opaque(value, path, "it contains itself")
         if len(self._open) >= _MAX_DEPTH:
             return self._opaque(value, path, f"nested more than {_MAX_DEPTH} deep")
+        # Here and not at each item, or a list of millions would become millions of opaque nodes.
+        if self._nodes + length > _MAX_NODES:
+            return self._opaque(value, path, f"more than {_MAX_NODES} values in one call")
         self._open.add(id(value))
         return None
+
+
+def _label(key: object, at: int) -> str:
+    if type(key) is str and len(key) < _MAX_REPR:
+        return repr(key)
+    return str(key) if type(key) is int and -_INT64 <= key < _INT64 else f"#{at}"
 
 
 def _safe_text(value: object) -> str:
@@ -210,9 +215,6 @@ def _safe_text(value: object) -> str:
     if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
         return f"{value.__module__}.{value.__qualname__}"[:_MAX_REPR]
     return str(value)[:_MAX_REPR] if isinstance(value, (PurePath, range)) else ""
-
-
-_Maker = "Callable[[Encoder, Any, str], Node]"
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
@@ -103,7 +104,8 @@ class SessionWriter:
             self._dropped[at] += count
         # Once a second is enough: after a crash the counts are a little old, not wrong in kind.
         if time.monotonic() - self._written >= _REWRITE_SECONDS:
-            self._rewrite()
+            with contextlib.suppress(OSError):
+                self._rewrite()
 
     def _rewrite(self) -> None:
         self._written = time.monotonic()
@@ -159,12 +161,8 @@ def _remove(folders: list[str]) -> None:
     """Remove capsules; ``call.json`` first, so that half a capsule never looks like a whole one."""
     for folder in folders:
         for name in ("call.json", "inputs.safetensors", "outputs.safetensors"):
-            try:
+            # What cannot be removed stays; that is no reason to lose the call that needs room.
+            with contextlib.suppress(OSError):
                 os.unlink(f"{folder}/{name}")  # noqa: PTH108 - faster than rmtree, which looks first
-            except FileNotFoundError:
-                continue
-        try:
+        with contextlib.suppress(OSError):
             os.rmdir(folder)  # noqa: PTH106
-        except OSError:
-            # Somebody put a file of their own there: the capsule is gone, that file stays.
-            continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import warnings
 import weakref
 from typing import TYPE_CHECKING, NamedTuple
@@ -68,6 +69,7 @@ def rebuild(
     import torch
 
     devices = device_map or {}
+    _check_room(storages[number] for number in {view.storage for view in views.values()})
     memory: dict[int, torch.UntypedStorage] = {}
     for number in sorted({view.storage for view in views.values()}):
         storage = storages[number]
@@ -81,7 +83,11 @@ def rebuild(
     for piece in pieces:
         if piece.storage in memory:
             _fill(memory[piece.storage], piece.start, piece.data)
-    return {number: _tensor(view, memory[view.storage]) for number, view in views.items()}
+    try:
+        return {number: _tensor(view, memory[view.storage]) for number, view in views.items()}
+    except RuntimeError as error:
+        problem = f"a recorded view cannot be made: {str(error).splitlines()[0]}"
+        raise NotReplayableError("the recorded memory", [problem]) from error
 
 
 def allocate(storage: Storage, device: torch.device) -> torch.UntypedStorage:
@@ -98,6 +104,15 @@ def allocate(storage: Storage, device: torch.device) -> torch.UntypedStorage:
         return block.untyped_storage()
     exact = torch.as_tensor(_Inside(block, pad, storage.nbytes), device=device)
     return exact.untyped_storage()
+
+
+def _check_room(storages: Iterable[Storage]) -> None:
+    """Refuse more host memory than there is: Linux promises it, and kills who uses it."""
+    wanted = sum(storage.nbytes for storage in storages if storage.device == "cpu")
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if wanted > there:
+        problem = f"its storages take {wanted} bytes, this machine has {there}"
+        raise NotReplayableError("the recorded memory", [problem])
 
 
 class _Inside:
@@ -129,8 +144,8 @@ def _allocate_host(pad: int, nbytes: int) -> torch.UntypedStorage:
     address = base.value or 0
     ctypes.memset(address, _POISON, pad)
     block = (ctypes.c_ubyte * nbytes).from_address(address + pad)
-    # torch holds the block as long as the storage lives.
-    weakref.finalize(block, libc.free, base)
+    # torch holds the block as long as the storage lives; tensors may outlive the interpreter.
+    weakref.finalize(block, libc.free, base).atexit = False
     return torch.frombuffer(block, dtype=torch.uint8).untyped_storage()
 
 

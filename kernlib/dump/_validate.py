@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from kernlib.dump._nodes import Node
     from kernlib.dump._schema import Change, Segment, Storage, View
 
-__all__ = ["MAX_JSON", "check_version", "decode_call", "decode_session"]
+__all__ = ["MAX_JSON", "check_api", "check_version", "decode_call", "decode_session"]
 
 MAX_JSON = 64 << 20
+_MAX_API = 300
 _MAX_RANK = 64
 _MAX_ITEMSIZE = 64
 _MAX_BYTES = 1 << 48
@@ -52,6 +54,8 @@ def decode_call(data: bytes, path: Path) -> Call:
         _check_call(call)
     except ValueError as error:
         raise CapsuleError(path, str(error)) from None
+    except RecursionError:
+        raise CapsuleError(path, "is nested too deeply") from None
     return call
 
 
@@ -61,6 +65,11 @@ def decode_session(data: bytes, path: Path) -> Session:
     if session.format != SESSION_FORMAT:
         raise CapsuleError(path, f"format {session.format!r} is not {SESSION_FORMAT!r}")
     return session
+
+
+def check_api(api: str) -> None:
+    """Raise ValueError unless a name can be shown on a terminal."""
+    _need(0 < len(api) <= _MAX_API and api.isprintable(), f"api {api[:80]!r} is no name")
 
 
 def check_version(version: int) -> None:
@@ -92,6 +101,7 @@ def _decoded(data: bytes, path: Path, decoder: msgspec.json.Decoder[_Record]) ->
 
 
 def _check_call(call: Call) -> None:
+    check_api(call.api)
     _need(0 <= call.sequence < _MAX_NUMBER, f"sequence {call.sequence} is absurd")
     if call.parent is not None:
         _need(0 <= call.parent < call.sequence, f"parent {call.parent} is not an earlier call")
@@ -138,7 +148,9 @@ def _check_node(node: Node, call: Call) -> None:
 
 
 def _check_float(value: float | str) -> None:
-    if isinstance(value, str):
+    if not isinstance(value, str):
+        _need(math.isfinite(value), "a float is too large")
+    else:
         _need(_FLOAT.fullmatch(value) is not None, f"float {value[:40]!r} is not inf or nan")
 
 
