@@ -23,7 +23,10 @@ def functions(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each function of a Python file with its length."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}: {node.name}"
+            yield (
+                (node.end_lineno or node.lineno) - node.lineno + 1,
+                f"{path.relative_to(ROOT)}: {node.name}",
+            )
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> Table:
@@ -43,9 +46,10 @@ def main() -> None:
         for path in sorted((ROOT / place).rglob("*")):
             if path.suffix in SUFFIXES:
                 sizes[path] = len(path.read_text(encoding="utf-8").splitlines())
-    rooms = {}
+    rooms: dict[str, list[int]] = {}
     for path, lines in sizes.items():
         rooms.setdefault(room_of(path), []).append(lines)
+    rows: list[tuple[object, ...]]
     rows = [(room, len(lines), sum(lines), max(lines)) for room, lines in sorted(rooms.items())]
     rows.append(("total", len(sizes), sum(sizes.values()), max(sizes.values(), default=0)))
     console = Console()
