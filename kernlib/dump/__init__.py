@@ -81,6 +81,7 @@ from kernlib.dump._schema import (
 )
 from kernlib.dump._segments import (
     hull,
+    is_dense,
 )
 from kernlib.dump._session import (
     SessionWriter,
@@ -165,6 +166,7 @@ __all__ = [
     "input_blobs",
     "input_bytes",
     "input_views",
+    "is_dense",
     "list_builds",
     "list_calls",
     "list_sessions",

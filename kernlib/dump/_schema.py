@@ -107,10 +107,14 @@ class BuildRef(_Record, frozen=True, kw_only=True):
 
 
 class Arguments(_Record, frozen=True, kw_only=True):
-    """The arguments as they were passed, without the receiver."""
+    """The arguments as they were passed, without the receiver.
+
+    ``names`` are the parameters that the positional ones were bound to.
+    """
 
     args: list[Node]
     kwargs: dict[str, Node]
+    names: tuple[str, ...] = ()
 
 
 class Receiver(_Record, frozen=True, kw_only=True):

@@ -272,13 +272,14 @@ def _describe(call: Call, encoder: dump.Encoder, number: int | None) -> dump.Cal
 def _arguments(call: Call, encoder: dump.Encoder) -> dump.Arguments:
     names = list(call.api.signature.parameters)
     shift = len(call.args) - len(call.plain_args)
-    args = []
+    args, bound = [], []
     for at, value in enumerate(call.plain_args):
         place = at + shift
         name = names[place] if place < len(names) else f"args[{at}]"
+        bound.append(name)
         args.append(encoder.encode(value, name))
     kwargs = {name: encoder.encode(value, name) for name, value in call.kwargs.items()}
-    return dump.Arguments(args=args, kwargs=kwargs)
+    return dump.Arguments(args=args, kwargs=kwargs, names=tuple(bound))
 
 
 def _place(torch: Any, encoder: dump.Encoder) -> tuple[str | None, int | None]:  # noqa: ANN401

@@ -22,7 +22,7 @@ __all__ = [
 
 SCHEMA = 1
 _WIDTH = 80
-_LABEL = 11
+_LABEL = 12
 _FAULTS = 10  # exit statuses from here on speak of a fault
 
 

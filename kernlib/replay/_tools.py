@@ -25,6 +25,12 @@ _ADDRESS_OPTIONS = {
     "alloc_dealloc_mismatch": 0,
     "exitcode": SANITIZER_EXIT,
     "abort_on_error": 0,
+    # 2: libraries that install handlers of their own, as tvm-ffi does, may not take them away.
+    "handle_segv": 2,
+    "handle_sigbus": 2,
+    "handle_sigfpe": 2,
+    "handle_sigill": 2,
+    "handle_abort": 2,
     "symbolize": 1,
     # Fresh memory reads as NaN in every float type, so that stale bytes show in the results.
     "max_malloc_fill_size": 1 << 28,

@@ -1,0 +1,67 @@
+"""Loads the kernels of a call and compares their builds with the recorded ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kernlib import dump, jit
+from kernlib.config import Mode, get_config
+from kernlib.replay._chain import session_of
+from kernlib.replay._protocol import Built
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kernlib.dump import BuildRef
+    from kernlib.jit import BuildRecord, KernelChoice
+    from kernlib.replay._chain import Step
+
+__all__ = ["describe_builds"]
+
+
+def describe_builds(step: Step, choices: Iterable[KernelChoice], *, last: bool) -> Iterator[Built]:
+    """Load every chosen kernel; for the last call of a chain, tell how it relates to its record."""
+    recorded = {(ref.uri, ref.target): ref for ref in step.call.builds}
+    for choice in choices:
+        artifact = jit.load(choice).artifact
+        if not last:
+            continue
+        ref = recorded.get((choice.spec.uri, choice.target))
+        same_key, differences = _compared(step, choice, ref)
+        yield Built(
+            choice.spec.uri,
+            choice.target,
+            artifact.record.mode,
+            artifact.key,
+            str(artifact.library),
+            artifact.size,
+            artifact.sha256,
+            ref.key if ref is not None else None,
+            same_key,
+            differences,
+        )
+
+
+def _compared(
+    step: Step, choice: KernelChoice, ref: BuildRef | None
+) -> tuple[str | None, list[str]]:
+    """Return the key that this installation gives in the recorded mode, and what differs."""
+    if ref is None:
+        return None, []
+    now = jit.plan(choice, get_config(), Mode(ref.mode))
+    if now.key == ref.key:
+        return now.key, []
+    before = _record(step, ref)
+    if before is None:
+        return now.key, ["the recorded build record cannot be read"]
+    return now.key, [str(difference) for difference in jit.compare_records(before, now.record)]
+
+
+def _record(step: Step, ref: BuildRef) -> BuildRecord | None:
+    files = dump.read_build(session_of(step.path), ref.key)
+    try:
+        return jit.decode_record(files.record)
+    except msgspec.MsgspecError:
+        return None

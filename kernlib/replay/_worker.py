@@ -1,0 +1,208 @@
+"""The child process: rebuilds one call, runs it, and tells how it went.
+
+Started as ``python -m kernlib.replay._worker FOLDER`` with recording off and the wanted
+configuration in its environment: from there on it is the ordinary call in an ordinary process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernlib import dump
+from kernlib._checks import run_checks
+from kernlib._registry import registry
+from kernlib.errors import (
+    BuildError,
+    KernlibError,
+    MissingArtifactError,
+    NotReplayableError,
+    ToolchainError,
+    UnsupportedTargetError,
+)
+from kernlib.replay._chain import Step, chain_of
+from kernlib.replay._outcome import compare_outcome
+from kernlib.replay._protocol import (
+    BuildFailed,
+    EventLog,
+    Found,
+    Noted,
+    Raised,
+    Refused,
+    Request,
+    Stage,
+)
+from kernlib.replay._rebuild import check_values, device_map, rebuild_call
+from kernlib.replay._used import describe_builds
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from kernlib._registry import Api
+    from kernlib.replay._protocol import Event
+    from kernlib.replay._rebuild import Rebuilt
+
+_BUILD_ERRORS = (BuildError, MissingArtifactError, ToolchainError, UnsupportedTargetError)
+
+
+def _import_apis(package: str, more: list[str]) -> None:
+    """Import what registers apis: the package's own entry points, and what the user named.
+
+    A package named by a capsule is never imported by that name: only installed packages that
+    declare the entry-point group, or those typed on the command line.
+    """
+    for point in entry_points(group="kernlib.apis"):
+        if point.module.partition(".")[0] == package:
+            point.load()
+    if package == "kernlib":  # a source tree that is not installed has no entry points
+        importlib.import_module("kernlib.ops")
+    for name in more:
+        importlib.import_module(name)
+
+
+class _Worker:
+    def __init__(self, request: Request, events: EventLog) -> None:
+        self._request = request
+        self._events = events
+        self._receivers: dict[int, object] = {}
+        self.running = False
+
+    def run(self) -> None:
+        """Run the whole chain; the last call is the one asked for."""
+        events = self._events
+        events.write(Stage("importing"))
+        path = Path(self._request.capsule)
+        target = Step(path, dump.read_call(path))
+        import torch  # noqa: F401 - its loading belongs to this stage
+
+        _import_apis(target.call.package, self._request.packages)
+        steps = chain_of(target)
+        apis = [registry.get(step.call.package, step.call.api) for step in steps]
+        for step in steps:
+            if reasons := _obstacles(step):
+                raise NotReplayableError(step.text, reasons)
+        events.write(Stage("checking the arguments", target.call.sequence, target.call.api))
+        self._check(apis[-1], target)
+        devices, notes = device_map(target.call, self._request.device)
+        for note in (*notes, *target.call.notes, *target.call.incomplete):
+            events.write(Noted(note))
+        for step, api in zip(steps, apis, strict=True):
+            self._run_step(step, api, devices, last=step is target)
+
+    def _check(self, api: Api, target: Step) -> None:
+        for finding in run_checks(api.checks, check_values(api, target)):
+            self._events.write(Found(finding.argument, finding.message))
+
+    def _run_step(self, step: Step, api: Api, devices: dict[str, str], *, last: bool) -> None:
+        call, events = step.call, self._events
+        events.write(Stage("rebuilding the arguments", call.sequence, call.api))
+        rebuilt = rebuild_call(step, devices, self._receivers)
+        args = [*self._receiver(step, api, rebuilt), *rebuilt.args]
+        if api.kernels is not None:
+            events.write(Stage("building", call.sequence, call.api))
+            for built in describe_builds(step, api.kernels(*args, **rebuilt.kwargs), last=last):
+                events.write(built)
+        events.write(Stage("running", call.sequence, call.api))
+        self.running = True  # from here on an exception is the api's own
+        with _grad_mode(call.grad_mode):
+            result = api.function(*args, **rebuilt.kwargs)
+        _wait(rebuilt)
+        self.running = False
+        if not last:
+            return
+        events.write(Stage("comparing", call.sequence, call.api))
+        if self._request.compare and call.status == "returned":
+            for compared in compare_outcome(step, rebuilt, result):
+                events.write(compared)
+        events.write(Stage("done", call.sequence, call.api))
+        _leave(0)
+
+    def _receiver(self, step: Step, api: Api, rebuilt: Rebuilt) -> list[object]:
+        """Return the receiver as a list of one, made if the call makes it; empty for functions."""
+        receiver = step.call.receiver
+        if receiver is None:
+            return []
+        if receiver.id == step.call.sequence:
+            owner = api.owner_class()
+            self._receivers[receiver.id] = owner.__new__(owner)
+        found = self._receivers[receiver.id]
+        for name, value in rebuilt.state.items():
+            try:
+                setattr(found, name, value)
+            except AttributeError:
+                self._events.write(Noted(f"self.{name} cannot be set; it is as the chain left it"))
+        return [found]
+
+
+def _obstacles(step: Step) -> list[str]:
+    """Return why a call cannot be run again; empty if nothing stands in the way."""
+    call = step.call
+    reasons = [*dump.opaque_paths(call), *dump.missing_data(call)]
+    if call.capturing:
+        reasons.append("it was recorded while a CUDA graph was captured: no data was read")
+    return reasons
+
+
+def _grad_mode(mode: str) -> AbstractContextManager[Any]:
+    import torch
+
+    if mode == "inference":
+        return torch.inference_mode()
+    return torch.enable_grad() if mode == "grad" else torch.no_grad()
+
+
+def _wait(rebuilt: Rebuilt) -> None:
+    """Wait for the devices of the arguments, so that their faults are raised here."""
+    import torch
+
+    for device in {tensor.device for tensor in rebuilt.tensors.values()}:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+
+def _leave(status: int) -> None:
+    """End the process without the interpreter's clean-up, which a device in error would abort."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _event_of(error: BaseException, *, running: bool) -> Event | None:
+    """Return what an exception that ends the child says to the parent."""
+    if running:
+        text = "".join(traceback.format_exception(error))
+        return Raised(type(error).__qualname__, str(error), text)
+    if isinstance(error, NotReplayableError):
+        return Refused(list(error.reasons))
+    if isinstance(error, _BUILD_ERRORS):
+        return BuildFailed(str(error))
+    return Refused([str(error)]) if isinstance(error, KernlibError) else None
+
+
+def main(folder: Path) -> None:
+    """Run the request in ``folder``; everything there is to say goes to its event file."""
+    request = msgspec.json.decode((folder / "request.json").read_bytes(), type=Request)
+    events = EventLog(folder / "events.jsonl")
+    worker = _Worker(request, events)
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        event = _event_of(error, running=worker.running)
+        if event is not None:
+            events.write(event)
+        sys.__excepthook__(kind, error, trace)
+        _leave(1)
+
+    sys.excepthook = tell  # whatever ends the child is told, wherever it comes from
+    worker.run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,106 @@
+"""The ``kernlib-replay`` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+from kernlib.config import Mode, get_config
+from kernlib.errors import KernlibError
+from kernlib.replay._listing import list_text, show_text
+from kernlib.replay._replay import Options, replay
+from kernlib.replay._report import render_text
+from kernlib.replay._select import select
+
+__all__ = ["main"]
+
+_USAGE_ERROR = 2
+_EPILOG = """\
+exit status: 0 passed, 1 mismatch, 2 usage error, 3 not replayable, 4 build failed,
+10 reproduced, 11 different fault, 12 not reproduced, 13 timed out
+"""
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of seconds above 0")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kernlib-replay",
+        description="Run recorded calls again and name the call, the argument and the line.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("path", metavar="DIR", type=Path, help="a dump folder, a session, or one capsule")
+    add("--list", action="store_true", help="show sessions and calls; run nothing")
+    add("--show", metavar="N", type=int, help="show call N and its builds; run nothing")
+    add("--call", metavar="N", type=int, help="replay call N")
+    add("--api", metavar="PATTERN", help="replay the calls of the apis that match (fnmatch)")
+    add("--mode", choices=[str(mode) for mode in Mode], help="how to build the kernels")
+    add("--device", metavar="DEVICE", help="run there instead, such as cpu or cuda:1")
+    add("--timeout", metavar="SECONDS", type=_seconds, default=120.0,
+        help="stop a child after this long (default 120)")  # fmt: skip
+    add("--trust-sources", action="store_true",
+        help="build and load the recorded sources and flags: code, so read it first")  # fmt: skip
+    add("--import", dest="packages", metavar="PKG", action="append", default=[],
+        help="import a package so that its apis are registered")  # fmt: skip
+    add("--json", action="store_true", help="write the report as JSON")
+    add("--keep", metavar="FOLDER", type=Path, help="keep the child's files there")
+    return parser
+
+
+def _command(path: Path, arguments: argparse.Namespace) -> str:
+    """Return the command line to build on in the report's suggestions."""
+    imports = "".join(f" --import {name}" for name in arguments.packages)
+    return f"kernlib-replay {path}{imports}"
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    path: Path = arguments.path
+    if arguments.list:
+        sys.stdout.write(list_text(path))
+        return 0
+    if arguments.show is not None:
+        selection = select(path, call=arguments.show)
+        sys.stdout.write(show_text(selection.session, selection.calls[0].path, get_config()))
+        return 0
+    selection = select(path, call=arguments.call, api=arguments.api)
+    options = Options(
+        command=_command(path, arguments),
+        packages=tuple(arguments.packages),
+        mode=Mode(arguments.mode) if arguments.mode else None,
+        device=arguments.device,
+        timeout=arguments.timeout,
+        trust_sources=arguments.trust_sources,
+        keep=arguments.keep.absolute() if arguments.keep else None,
+    )
+    report = replay(selection, options)
+    if arguments.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
+    else:
+        sys.stdout.write(render_text(report))
+    return report.exit_status
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit status; a refusal is one line and status 2."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except KernlibError as error:
+        sys.stderr.write(f"kernlib-replay: {error}\n")
+        return _USAGE_ERROR
+    except BrokenPipeError:
+        return _USAGE_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())
