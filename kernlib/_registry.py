@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kernlib.errors import RegistryError
 
@@ -31,7 +31,7 @@ class Api:
     kernels: Callable[..., tuple[KernelChoice, ...]] | None = None
     checks: tuple[Check, ...] = ()
     setup: bool = False
-    kind: str = "function"
+    kind: Literal["function", "method", "staticmethod", "classmethod"] = "function"
 
     @property
     def module(self) -> str:

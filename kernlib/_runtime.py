@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernlib._checks import Check
     from kernlib.config import Config
     from kernlib.jit import KernelChoice
-    from kernlib.logging import Recorder
+    from kernlib.logging import Kind, Recorder
 
 __all__ = ["build_recorder", "kernel_api", "process_recorder"]
 
@@ -73,9 +73,11 @@ def _api_of(
     setup: bool,
 ) -> Api:
     name = function.__qualname__.rpartition("<locals>.")[2]
-    kind = "method" if "." in name else "function"
-    if descriptor in {staticmethod, classmethod}:
-        kind = descriptor.__name__
+    kind: Kind = "method" if "." in name else "function"
+    if descriptor is staticmethod:
+        kind = "staticmethod"
+    elif descriptor is classmethod:
+        kind = "classmethod"
     setup = setup or (kind == "method" and name.endswith(".__init__"))
     return Api(name, function, kernels, checks, setup, kind)
 

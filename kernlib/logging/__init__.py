@@ -1,6 +1,6 @@
 """Recording: levels, filters, sinks."""
 
-from kernlib.logging._call import Call
+from kernlib.logging._call import Call, Kind
 from kernlib.logging._decorator import recorded
 from kernlib.logging._describe import describe, statistics
 from kernlib.logging._dump_sink import CapturedBuild, DumpSink
@@ -12,6 +12,7 @@ __all__ = [
     "Call",
     "CapturedBuild",
     "DumpSink",
+    "Kind",
     "LogSink",
     "NameFilter",
     "Recorder",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import inspect
@@ -12,13 +12,27 @@ if TYPE_CHECKING:
 __all__ = ["Call", "RecordedApi", "Sink"]
 
 
+Kind = Literal["function", "method", "staticmethod", "classmethod"]
+
+
 class RecordedApi(Protocol):
     """What the recorder needs to know of an api."""
 
-    name: str
-    function: Callable[..., Any]
-    setup: bool
-    kind: str
+    @property
+    def name(self) -> str:
+        """The qualified name without the package."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function itself."""
+
+    @property
+    def setup(self) -> bool:
+        """Whether later calls on the receiver rely on this one."""
+
+    @property
+    def kind(self) -> Kind:
+        """What the function is."""
 
     @property
     def module(self) -> str:

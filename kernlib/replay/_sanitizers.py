@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 if TYPE_CHECKING:
@@ -120,18 +120,16 @@ def read_memcheck(xml: str) -> Fault | None:
 
     A file cut short by the death of the process is read up to the cut.
     """
-    parser = ET.XMLPullParser(events=("end",))
-    records = []
+    parser: Any = ET.XMLPullParser(events=("end",))
+    records: list[ET.Element] = []
     try:
         parser.feed(xml)
         for _, node in parser.read_events():
-            if node.tag == "record" and node.find("where") is not None:  # type: ignore[union-attr]
+            if node.tag == "record" and node.find("where") is not None:
                 records.append(node)
     except ET.ParseError:
         pass  # what was whole before the damage is kept
     for record in records:
-        if not isinstance(record, ET.Element):
-            continue
         frames = [_device_frame(where) for where in record.findall("where")]
         frames += [_device_frame(frame) for frame in record.findall("deviceStack/frame")]
         address = _text(record, "what/address")

@@ -131,7 +131,7 @@ class _Worker:
         if receiver is None:
             return []
         if receiver.id == step.call.sequence:
-            owner = api.owner_class()
+            owner: Any = api.owner_class()
             self._receivers[receiver.id] = owner.__new__(owner)
         found = self._receivers[receiver.id]
         for name, value in rebuilt.state.items():
