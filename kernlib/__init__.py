@@ -1,4 +1,4 @@
-"""A flight recorder and crash lab around a JIT-compiled kernel library."""
+"""A flight recorder and crash lab around JIT-compiled kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place that knows all parts of a recording process."""
+"""Knows all parts of a recording process."""
 
 from __future__ import annotations
 

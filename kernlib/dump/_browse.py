@@ -1,4 +1,4 @@
-"""Finds sessions and calls in a folder, without reading their tensors."""
+"""Finds sessions and calls without reading tensors."""
 
 from __future__ import annotations
 

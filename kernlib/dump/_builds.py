@@ -1,4 +1,4 @@
-"""Writes and reads the builds of a session: record, manifest, sources."""
+"""A session's builds: record, manifest, sources."""
 
 from __future__ import annotations
 

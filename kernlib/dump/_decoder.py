@@ -1,4 +1,4 @@
-"""Turns nodes back into values, and says what stands in the way."""
+"""Turns nodes back into values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns the values of a call into nodes, views and storages."""
+"""Turns values into nodes, views and storages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes and reads single files of a dump folder without trusting what is there."""
+"""Single files of a dump folder, written whole, never trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and dtypes of the entries in a capsule's safetensors files."""
+"""Names and dtypes of safetensors entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of a call as a tree of typed nodes."""
+"""Values as a tree of typed nodes."""
 
 from __future__ import annotations
 

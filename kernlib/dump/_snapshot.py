@@ -1,4 +1,4 @@
-"""Takes the bytes of a call before it runs, and what differs after it."""
+"""Takes the bytes of a call before and after it."""
 
 from __future__ import annotations
 

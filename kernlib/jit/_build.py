@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,19 +19,18 @@ import msgspec
 
 from kernlib.config import get_config
 from kernlib.errors import BuildError, LoadError, MissingArtifactError, ToolchainError
-from kernlib.jit._cache import describe_entry, find_artifact, private_folder, publish
+from kernlib.jit._cache import Artifact, examine, find_artifact, private_folder, publish
 from kernlib.jit._errors import first_error
 from kernlib.jit._ninja import compile_commands
 from kernlib.jit._plan import plan as make_plan
 from kernlib.jit._resources import job_count
 from kernlib.jit._toolchain import clean_environment
-from kernlib.jit._workspace import locks_dir, logs_dir, workspace_dir
+from kernlib.jit._workspace import artifacts_dir, locks_dir, logs_dir, workspace_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kernlib.config import Config, Mode
-    from kernlib.jit._cache import Artifact
     from kernlib.jit._plan import BuildPlan
     from kernlib.jit._spec import KernelChoice
 
@@ -38,6 +38,7 @@ __all__ = ["prepare", "prepare_plan"]
 
 _logger = logging.getLogger("kernlib.jit")
 _QUIET_SECONDS = 1.0
+_PATIENCE_SECONDS = 10
 
 
 def prepare(
@@ -54,10 +55,10 @@ def prepare(
 
 def prepare_plan(plan: BuildPlan, config: Config) -> Artifact:
     """Return the valid artifact of a plan, building it if there is none."""
+    if config.jit_disable:
+        return _existing(plan, config)
     if config.jit_cache and (found := find_artifact(plan, config)) is not None:
         return found
-    if config.jit_disable:
-        raise MissingArtifactError(plan.record.uri, plan.key, describe_entry(plan, config))
     try:
         with _locked(plan, config):
             if config.jit_cache and (found := find_artifact(plan, config)) is not None:
@@ -67,6 +68,16 @@ def prepare_plan(plan: BuildPlan, config: Config) -> Artifact:
         folder = workspace_dir(config)
         reason = f"{error}; free it, or set KERNLIB_WORKSPACE to a folder that can be written"
         raise LoadError(folder, reason) from error
+
+
+def _existing(plan: BuildPlan, config: Config) -> Artifact:
+    """Return the valid artifact; a bad one stays where it is, since no build will replace it."""
+    found = examine(plan, config)
+    if isinstance(found, Artifact) and config.jit_cache:
+        return found
+    if isinstance(found, Artifact):
+        found = f"{found.path}, which KERNLIB_JIT_CACHE=0 ignores"
+    raise MissingArtifactError(plan.record.uri, plan.key, found)
 
 
 @contextlib.contextmanager
@@ -94,7 +105,7 @@ def _build(plan: BuildPlan, config: Config) -> Artifact:
     folder = private_folder(plan, config)
     try:
         (folder / "build.ninja").write_text(plan.manifest, encoding="utf-8")
-        commands = compile_commands(plan.steps, str(folder))
+        commands = compile_commands(plan.steps, str(artifacts_dir(config) / plan.key))
         (folder / "compile_commands.json").write_bytes(msgspec.json.encode(commands))
         begin = time.monotonic()
         with _progress(plan):
@@ -116,7 +127,7 @@ def _write_sources(plan: BuildPlan) -> None:
                 continue
         except OSError:
             path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         temporary.write_bytes(text)
         temporary.replace(path)
 
@@ -149,14 +160,23 @@ def _run_ninja(folder: Path, config: Config) -> tuple[int, str]:
         try:
             child.wait()
         except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            _stop(child)
             raise
     text = log_path.read_text(encoding="utf-8", errors="replace")
     if config.jit_verbose:
         sys.stderr.write(text)
     return child.returncode, text
+
+
+def _stop(ninja: subprocess.Popen[bytes]) -> None:
+    """End a build: each compiler is in a group of its own that only ninja knows and ends."""
+    ninja.terminate()
+    try:
+        ninja.wait(_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(ninja.pid, signal.SIGKILL)
+        ninja.wait()
 
 
 def _fail(plan: BuildPlan, config: Config, log: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import logging
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from kernlib.jit._plan import BuildPlan
     from kernlib.jit._record import BuildRecord
 
-__all__ = ["Artifact", "describe_entry", "find_artifact", "private_folder", "publish"]
+__all__ = ["Artifact", "examine", "find_artifact", "private_folder", "publish"]
 
 METADATA = "build.json"
 _CHUNK = 1 << 20
+_ABANDONED_SECONDS = 24 * 3600
+_RENAMES = 3
 
 _logger = logging.getLogger("kernlib.jit")
 _decoder = msgspec.json.Decoder(ArtifactMetadata)
@@ -53,6 +56,15 @@ def _sha256(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def examine(plan: BuildPlan, config: Config) -> Artifact | str:
+    """Return the valid artifact of a plan, or what is there in its place."""
+    folder = artifacts_dir(config) / plan.key
+    if not folder.is_dir():
+        return f"nothing at {folder}"
+    found = _judge(folder, plan)
+    return f"{folder}, but {found}" if isinstance(found, str) else found
 
 
 def _judge(folder: Path, plan: BuildPlan) -> Artifact | str:
@@ -96,15 +108,6 @@ def find_artifact(plan: BuildPlan, config: Config) -> Artifact | None:
     return None
 
 
-def describe_entry(plan: BuildPlan, config: Config) -> str:
-    """Return what is there in place of a valid artifact, for an error message."""
-    folder = artifacts_dir(config) / plan.key
-    if not folder.is_dir():
-        return f"nothing at {folder}"
-    found = _judge(folder, plan)
-    return f"{folder}, but {found}" if isinstance(found, str) else str(folder)
-
-
 def _quarantine(folder: Path, reason: str, config: Config) -> None:
     place = quarantine_dir(config) / f"{folder.name}-{time.time_ns()}"
     try:
@@ -119,8 +122,16 @@ def _quarantine(folder: Path, reason: str, config: Config) -> None:
 
 
 def private_folder(plan: BuildPlan, config: Config) -> Path:
-    """Make a folder that only this build writes to, on the file system of the artifacts."""
-    folder = artifacts_dir(config) / f".{plan.key}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    """Make a folder that only this build writes to, on the file system of the artifacts.
+
+    Those that builds of the same key left behind when they were killed long ago are removed.
+    """
+    artifacts = artifacts_dir(config)
+    for left in artifacts.glob(f".{plan.key}.*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+    folder = artifacts / f".{plan.key}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
     folder.mkdir(parents=True)
     return folder
 
@@ -149,15 +160,16 @@ def publish(folder: Path, plan: BuildPlan, config: Config, seconds: float) -> Ar
         return Artifact(
             folder, folder / facts.name, facts.size, facts.sha256, plan.key, plan.record
         )
-    for _ in range(3):
+    for left in reversed(range(_RENAMES)):
         try:
             folder.rename(final)
+            break
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
                 raise
             if (theirs := find_artifact(plan, config)) is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 return theirs
-            continue  # theirs was bad and has been moved away
-        break
+            if not left:  # theirs is bad and cannot be moved away
+                raise
     return Artifact(final, final / facts.name, facts.size, facts.sha256, plan.key, plan.record)

@@ -50,8 +50,8 @@ class _Loaded:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.config: Config | None = None
-        self.by_choice: dict[KernelChoice, Kernel] = {}
-        self.by_library: dict[str, Kernel] = {}
+        self.by_choice: dict[KernelChoice | tuple[KernelChoice, Mode], Kernel] = {}
+        self.by_library: dict[tuple[str, str], Kernel] = {}
 
 
 _loaded = _Loaded()
@@ -63,25 +63,23 @@ def load(choice: KernelChoice, config: Config | None = None, mode: Mode | None =
     Raises LoadError if the library cannot be loaded, and what ``prepare`` raises.
     """
     config = get_config() if config is None else config
-    if mode is None and config is _loaded.config:
-        kernel = _loaded.by_choice.get(choice)
-        if kernel is not None:
-            return kernel
-    return _load(choice, config, mode)
-
-
-def _load(choice: KernelChoice, config: Config, mode: Mode | None) -> Kernel:
-    with _loaded.lock:
-        artifact = prepare(choice, config, mode)
-        kernel = _loaded.by_library.get(artifact.sha256)
-        if kernel is None or kernel.artifact.key != artifact.key:
-            kernel = Kernel(artifact, _open(artifact))
-            _loaded.by_library[artifact.sha256] = kernel
-        if mode is None:
-            if config is not _loaded.config:
-                _loaded.config, _loaded.by_choice = config, {}
-            _loaded.by_choice[choice] = kernel
+    wanted = choice if mode is None else (choice, mode)
+    if config is _loaded.config and (kernel := _loaded.by_choice.get(wanted)) is not None:
         return kernel
+    with _loaded.lock:
+        kernel = _kernel_of(prepare(choice, config, mode))
+        if config is not _loaded.config:
+            _loaded.config, _loaded.by_choice = config, {}
+        _loaded.by_choice[wanted] = kernel
+        return kernel
+
+
+def _kernel_of(artifact: Artifact) -> Kernel:
+    """Return the loaded library of an artifact; one that was built anew is loaded beside it."""
+    identity = artifact.key, artifact.sha256
+    if (kernel := _loaded.by_library.get(identity)) is None:
+        kernel = _loaded.by_library[identity] = Kernel(artifact, _open(artifact))
+    return kernel
 
 
 def _open(artifact: Artifact) -> Any:  # noqa: ANN401 - tvm_ffi.Module

@@ -25,7 +25,8 @@ def compile_flags(name: str, mode: Mode, target: str) -> tuple[str, ...]:
         raise SpecError(
             name, "mode sanitize is for the CPU; on CUDA build lineinfo and run compute-sanitizer"
         )
-    host = ("-Xcompiler", "-fPIC")
+    # Without -ccbin nvcc takes whatever g++ is on PATH, and the record does not know it.
+    host = ("-ccbin", "{cxx}", "-Xcompiler", "-fPIC")
     return ("-std=c++17", *host, "-gencode", gencode(target), *_BY_MODE[mode])
 
 
@@ -35,4 +36,4 @@ def link_flags() -> tuple[str, ...]:
     The runtime is linked in, so that no version of it need be on the machine that loads the
     library. The driver is not: a build machine may have none.
     """
-    return ("-L{cuda}/lib64", "-lcudart_static", "-lpthread", "-ldl", "-lrt")
+    return ("-L{cuda}/lib64", "-L{cuda}/lib", "-lcudart_static", "-lpthread", "-ldl", "-lrt")

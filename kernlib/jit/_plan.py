@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernlib._version import __version__
 from kernlib.config import Mode, get_config
-from kernlib.errors import UnsupportedTargetError
+from kernlib.errors import ToolchainError, UnsupportedTargetError
 from kernlib.jit import _gxx, _nvcc
 from kernlib.jit._ninja import Manifest, Step, ninja_text, object_name
 from kernlib.jit._record import BuildRecord, record_key
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["BuildPlan", "plan"]
 
 _DIGEST_DIGITS = 16
+_TVM_FFI = "apache-tvm-ffi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +61,16 @@ def _tvm_ffi() -> tuple[str, str]:
 
     found = find_spec("tvm_ffi")
     folders = list(found.submodule_search_locations or ()) if found else []
-    return (folders[0] if folders else ""), metadata.version("apache-tvm-ffi")
+    try:
+        return folders[0], metadata.version(_TVM_FFI)
+    except (IndexError, metadata.PackageNotFoundError):
+        raise ToolchainError("tvm_ffi", "not installed", f"pip install {_TVM_FFI}") from None
 
 
 def _flags(spec: KernelSpec, mode: Mode, target: str, config: Config) -> dict[str, tuple[str, ...]]:
     """Return the flags of each tool, with folders as tokens, after all overrides."""
     folders = dict.fromkeys((*spec.include_dirs, *OWN_INCLUDE_DIRS, GENERATED))
-    includes = tuple(f"-I{{src}}/{folder}" for folder in folders)
+    includes = tuple(f"-I{{root}}/{folder}" for folder in folders)
     tvm_includes = ("-isystem", "{tvm_ffi}/include")
     cxx = (*_gxx.compile_flags(mode), *includes, *tvm_includes)
     link = _gxx.link_flags(mode)
@@ -101,6 +105,8 @@ def plan(choice: KernelChoice, config: Config | None = None, mode: Mode | None =
         backend=spec.backend,
         params=dict(sorted(spec.params)),
         units=spec.sources,
+        include_dirs=spec.include_dirs,
+        headers=tuple(label for label in files if label.startswith(f"{GENERATED}/")),
         sources={label: hashlib.sha256(text).hexdigest() for label, text in files.items()},
         flags=flags,
         target=target,
@@ -127,7 +133,12 @@ def _manifest(
     record: BuildRecord, toolchain: Toolchain, source_dir: Path, config: Config
 ) -> Manifest:
     """Return the build with every token replaced by the folder on this machine."""
-    places = {"{src}": str(source_dir), "{tvm_ffi}": _tvm_ffi()[0], "{cuda}": toolchain.cuda_home}
+    places = {
+        "{root}": str(source_dir),
+        "{tvm_ffi}": _tvm_ffi()[0],
+        "{cuda}": toolchain.cuda_home,
+        "{cxx}": toolchain.cxx,
+    }
 
     def placed(words: tuple[str, ...]) -> tuple[str, ...]:
         for token, folder in places.items():

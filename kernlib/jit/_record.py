@@ -1,4 +1,4 @@
-"""The full description of a build; its hash is the key."""
+"""The full description of a build."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _KEY_DIGITS = 32
 class BuildRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that decides what a build produces; names no path of the host.
 
-    ``sources`` maps the label of every file in the include closure to its SHA-256. ``flags`` are
-    those after all overrides, per tool, with ``{src}``, ``{tvm_ffi}`` and ``{cuda}`` for folders.
+    ``sources`` maps the label of every file in the include closure to its SHA-256. ``headers``
+    are the labels of generated ones. ``flags`` are those after all overrides, per tool, with
+    ``{root}``, ``{tvm_ffi}``, ``{cuda}`` and ``{cxx}`` for paths.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -35,6 +36,8 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     backend: str
     params: dict[str, str | int | bool]
     units: tuple[str, ...]
+    include_dirs: tuple[str, ...]
+    headers: tuple[str, ...]
     sources: dict[str, str]
     flags: dict[str, tuple[str, ...]]
     target: str

@@ -71,7 +71,7 @@ class _Scan:
             found = self._resolve(label, name, quoted=quoted)
             if found is not None:
                 labels.append(found)
-            elif quoted:
+            elif quoted and not _in_comment(text, match.start()):
                 line = text.count(b"\n", 0, match.start()) + 1
                 searched = (str(PurePosixPath(label).parent), *self._dirs)
                 raise IncludeError(label, line, name, searched)
@@ -96,6 +96,10 @@ class _Scan:
                 continue
             return self._found[label]
         return None
+
+
+def _in_comment(text: bytes, at: int) -> bool:
+    return text.rfind(b"/*", 0, at) > text.rfind(b"*/", 0, at)
 
 
 def _normal(path: str) -> str | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from kernlib.errors import SpecError
-from kernlib.jit._target import supports
+from kernlib.jit._target import CPU, is_family, supports
+
+_Data = TypeVar("_Data", "KernelSpec", "KernelChoice")
 
 __all__ = ["BACKENDS", "KernelChoice", "KernelSpec"]
 
@@ -16,7 +20,14 @@ BACKENDS = ("cpu", "cuda")
 _NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]+", re.ASCII)
 _UNITS = {"cpu": (".cc", ".cpp"), "cuda": (".cu", ".cc", ".cpp")}
+_FAMILIES = {"cpu": "cpu", "cuda": "architectures such as sm_90a or sm_80+"}
 _LONGEST_URI = 150
+
+
+def _made_again(data: _Data) -> tuple[partial[_Data], tuple[()]]:
+    """Pickle by what it was made of: the hash of a text is another one in each process."""
+    given = {row.name: getattr(data, row.name) for row in fields(data) if row.init}
+    return partial(type(data), **given), ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +58,21 @@ class KernelSpec:
     def __post_init__(self) -> None:
         """Refuse what cannot be built, and hash once: specs are keys on the hot path."""
         self._validate()
+        object.__setattr__(self, "params", tuple(sorted(self.params)))
         facts = (self.uri, self.root, self.sources, self.headers, self.cflags, self.cuda_flags)
         object.__setattr__(self, "_hash", hash(facts))
 
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[partial[KernelSpec], tuple[()]]:
+        return _made_again(self)
+
     @property
     def uri(self) -> str:
         """The name with its backend and parameters, safe as a file name."""
         parts = [self.name, self.backend]
-        parts += [f"{key}_{_UNSAFE.sub('_', str(value))}" for key, value in sorted(self.params)]
+        parts += [f"{key}_{_UNSAFE.sub('_', str(value))}" for key, value in self.params]
         return "-".join(parts)
 
     def _validate(self) -> None:
@@ -70,6 +85,8 @@ class KernelSpec:
             problem = "there is no source to compile"
         elif not self.targets:
             problem = "no supported target is named"
+        elif bad := self._foreign_target():
+            problem = f"target {bad!r}; a {self.backend} spec supports {_FAMILIES[self.backend]}"
         elif len(self.uri) > _LONGEST_URI:
             problem = f"parameters make a URI of {len(self.uri)} characters; {_LONGEST_URI} at most"
         elif len(dict(self.params)) != len(self.params):
@@ -78,6 +95,12 @@ class KernelSpec:
             problem = self._path_problem()
         if problem:
             raise SpecError(self.name, problem)
+
+    def _foreign_target(self) -> str:
+        for family in self.targets:
+            if not (family == CPU if self.backend == CPU else is_family(family)):
+                return family
+        return ""
 
     def _path_problem(self) -> str:
         for path in (*self.sources, *self.include_dirs, *(name for name, _ in self.headers)):
@@ -110,3 +133,6 @@ class KernelChoice:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[partial[KernelChoice], tuple[()]]:
+        return _made_again(self)

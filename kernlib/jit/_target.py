@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kernlib.config import Config
 
-__all__ = ["CPU", "gencode", "requested_targets", "supports", "target_of"]
+__all__ = ["CPU", "gencode", "is_family", "requested_targets", "supports", "target_of"]
 
 CPU = "cpu"
 
@@ -27,6 +27,11 @@ _SUFFIX_FROM = 90
 def _number(target: str) -> int | None:
     match = _ARCH.fullmatch(target)
     return int(match[1]) if match else None
+
+
+def is_family(text: str) -> bool:
+    """Return whether a text names one CUDA architecture, or one and all later ones."""
+    return _number(text.removesuffix("+")) is not None
 
 
 def supports(family: str, target: str) -> bool:

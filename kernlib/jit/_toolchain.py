@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,15 +17,20 @@ from kernlib.errors import ToolchainError
 from kernlib.jit._workspace import workspace_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernlib.config import Config
 
 __all__ = ["Toolchain", "clean_environment", "find_toolchain", "toolchain_identity"]
 
 _SECONDS = 60
-# What sanitizers and debuggers inject into a process is meant for it, not for its compilers.
-_INJECTED = frozenset(
-    {"LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "PYTHONMALLOC",
-     "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH"}
+#: What sanitizers and profilers inject into a process is meant for it, not for its compilers.
+_INJECTED = re.compile(r"LD_PRELOAD|LD_AUDIT|[A-Z]*SAN_OPTIONS|PYTHONMALLOC|\w*INJECTION\w*")
+_INJECTED_FOLDER = re.compile("sanitizer|nsight", re.IGNORECASE)
+#: Variables of the compilers themselves that change what they make, so that the record needs them.
+_STEERING = (
+    "COMPILER_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "GCC_EXEC_PREFIX",
+    "LIBRARY_PATH", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS",
 )  # fmt: skip
 
 
@@ -39,17 +45,24 @@ class Toolchain:
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What a compiler said, and the file it was when it said so."""
+    """What a compiler said, and size and time of the files that said it."""
 
-    size: int
-    mtime_ns: int
     identity: str
+    files: dict[str, tuple[int, int]]
     home: str = ""
 
 
-def clean_environment() -> dict[str, str]:
-    """Return this process's environment without what was injected into it."""
-    return {name: value for name, value in os.environ.items() if name not in _INJECTED}
+def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment, this process's by default, without what was injected into it.
+
+    Messages are asked for in English: the first error of a log is found by its words.
+    """
+    environ = os.environ if environ is None else environ
+    kept = {name: value for name, value in environ.items() if not _INJECTED.fullmatch(name)}
+    if libraries := kept.pop("LD_LIBRARY_PATH", ""):
+        own = [part for part in libraries.split(":") if not _INJECTED_FOLDER.search(part)]
+        kept.update({"LD_LIBRARY_PATH": ":".join(own)} if own else {})
+    return {**kept, "LC_ALL": "C"}
 
 
 def _locate(program: str, variable: str, remedy: str) -> str:
@@ -72,25 +85,38 @@ def _run(command: list[str], variable: str) -> str:
     return done.stdout + done.stderr
 
 
-def _ask_cxx(path: str) -> tuple[str, str]:
-    first = _run([path, "--version"], "KERNLIB_CXX").splitlines()[0]
+def _ask_cxx(path: str) -> _Answer:
+    first = _run([path, "--version"], "KERNLIB_CXX").partition("\n")[0]
     machine = _run([path, "-dumpmachine"], "KERNLIB_CXX").strip()
-    return f"{first}, {machine}", ""
+    return _Answer(f"{first}, {machine}", _files(path))
 
 
-def _ask_nvcc(path: str) -> tuple[str, str]:
+def _ask_nvcc(path: str) -> _Answer:
     text = _run([path, "--version"], "KERNLIB_NVCC")
     version = re.search(r"release [^,]+, (V\S+)", text)
     # The program on PATH may be a wrapper; nvcc itself knows where its toolkit lies.
     dry = _run([path, "--dryrun", "-x", "cu", "-c", os.devnull], "KERNLIB_NVCC")
     top = re.search(r"^#\$ TOP=(.+)$", dry, re.MULTILINE)
-    home = Path(top[1].strip()) if top else Path(path).resolve().parent.parent
+    home = (Path(top[1].strip()) if top else Path(path).resolve().parent.parent).resolve()
     if not (home / "include" / "cuda_runtime.h").exists():
         raise ToolchainError(
             path, f"its toolkit {home} has no include/cuda_runtime.h",
             "Install the CUDA toolkit's headers, or set KERNLIB_NVCC to another nvcc",
         )  # fmt: skip
-    return f"nvcc {version[1] if version else text.strip()[-40:]}", str(home.resolve())
+    identity = f"nvcc {version[1] if version else text.strip()[-40:]}"
+    return _Answer(identity, _files(path, str(home / "bin" / "nvcc")), str(home))
+
+
+def _files(*paths: str) -> dict[str, tuple[int, int]]:
+    """Return size and time of what the paths lead to; an absent file has neither."""
+    facts = {}
+    for path in map(os.path.realpath, paths):
+        try:
+            found = os.stat(path)  # noqa: PTH116 - realpath is already a str
+            facts[path] = (found.st_size, found.st_mtime_ns)
+        except OSError:
+            facts[path] = (0, 0)
+    return facts
 
 
 class _Answers:
@@ -104,19 +130,20 @@ class _Answers:
             self._known = {}
 
     def of(self, path: str, *, cuda: bool) -> _Answer:
-        real = os.path.realpath(path)
-        facts = os.stat(real)  # noqa: PTH116 - realpath is already a str
-        known = self._known.get(real)
-        if known and (known.size, known.mtime_ns) == (facts.st_size, facts.st_mtime_ns):
+        # By the name it is called by: one launcher program may serve under many.
+        known = self._known.get(path)
+        if (
+            known is not None
+            and os.path.realpath(path) in known.files
+            and _files(*known.files) == known.files
+        ):
             return known
-        identity, home = _ask_nvcc(path) if cuda else _ask_cxx(path)
-        answer = _Answer(facts.st_size, facts.st_mtime_ns, identity, home)
-        self._known[real] = answer
+        answer = self._known[path] = _ask_nvcc(path) if cuda else _ask_cxx(path)
         self._save()
         return answer
 
     def _save(self) -> None:
-        temporary = self._path.with_name(f".toolchains.{os.getpid()}.tmp")
+        temporary = self._path.with_name(f".toolchains.{uuid.uuid4().hex}.tmp")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(msgspec.json.encode(self._known))
@@ -125,7 +152,7 @@ class _Answers:
             return  # a read-only workspace only costs the question again
 
 
-_found: dict[tuple[str, str, str, str], Toolchain] = {}
+_found: dict[tuple[str, ...], Toolchain] = {}
 
 
 def find_toolchain(backend: str, config: Config) -> Toolchain:
@@ -133,19 +160,26 @@ def find_toolchain(backend: str, config: Config) -> Toolchain:
 
     Raises ToolchainError naming what is missing and the variable that points to another one.
     """
-    key = (backend, config.cxx, config.nvcc, str(workspace_dir(config)))
+    steering = {name: value for name in _STEERING if (value := os.environ.get(name))}
+    key = (
+        backend,
+        config.cxx,
+        config.nvcc,
+        str(workspace_dir(config)),
+        *map(str, steering.items()),
+    )
     if (known := _found.get(key)) is not None:
         return known
     answers = _Answers(config)
     cxx = _locate(config.cxx, "KERNLIB_CXX", "Install g++")
-    host = answers.of(cxx, cuda=False)
+    identity = {"cxx": answers.of(cxx, cuda=False).identity, **steering}
     if backend == "cuda":
         nvcc = _locate(config.nvcc, "KERNLIB_NVCC", "Install the CUDA toolkit")
         device = answers.of(nvcc, cuda=True)
-        identity = {"cxx": host.identity, "nvcc": device.identity}
+        identity["nvcc"] = device.identity
         found = Toolchain(cxx=cxx, identity=identity, nvcc=nvcc, cuda_home=device.home)
     else:
-        found = Toolchain(cxx=cxx, identity={"cxx": host.identity})
+        found = Toolchain(cxx=cxx, identity=identity)
     _found[key] = found
     return found
 

@@ -1,4 +1,4 @@
-"""Knows which objects' methods were recorded, and what set them up."""
+"""Which objects were recorded, and what set them up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands calls to the sinks and keeps their failures from the application."""
+"""Hands calls to the sinks and contains their failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the frames of a fault to a source line with its text."""
+"""From the frames of a fault to a source line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between the recorded machine and this one, without importing torch."""
+"""What differs between the recorded machine and this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the replaying child is asked, and what it tells while it runs.
+"""What the replaying child is asked and tells.
 
 The child appends one JSON line per event to a file, each in a single write, so that whatever it
 said before it died can be read.

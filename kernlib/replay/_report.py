@@ -1,4 +1,4 @@
-"""The report of a replay, as data and as text of 80 columns."""
+"""The report of a replay, as data and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a call in a child process and says how the child ended."""
+"""Runs a child process and classifies its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads the kernels of a call and compares their builds with the recorded ones."""
+"""Loads kernels and compares their builds with the recording."""
 
 from __future__ import annotations
 

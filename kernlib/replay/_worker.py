@@ -1,4 +1,4 @@
-"""The child process: rebuilds one call, runs it, and tells how it went.
+"""The child process that runs one recorded call.
 
 Started as ``python -m kernlib.replay._worker FOLDER`` with recording off and the wanted
 configuration in its environment: from there on it is the ordinary call in an ordinary process.
