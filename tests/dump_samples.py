@@ -1,4 +1,4 @@
-"""Calls, sessions and capsules for the tests of the capsule format."""
+"""Calls and capsules for the tests of the format."""
 
 import msgspec
 import torch
