@@ -5,8 +5,9 @@
 
 namespace kernlib {
 
+// Not inlined, so that the fault of a bad page id has a line of its own.
 template <typename Element>
-void copy_head(const Element* from, Element* to, int64_t head_dim) {
+[[gnu::noinline]] void copy_head(const Element* from, Element* to, int64_t head_dim) {
   // A loop, not memcpy: a bad page id then faults on a line of this file.
   for (int64_t i = 0; i < head_dim; ++i) {
     to[i] = from[i];
