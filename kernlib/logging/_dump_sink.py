@@ -44,6 +44,7 @@ class CapturedBuild(NamedTuple):
 class _Open:
     """A capsule between the start and the end of its call."""
 
+    pid: int
     writer: dump.CapsuleWriter
     encoder: dump.Encoder
     call: dump.Call
@@ -100,6 +101,7 @@ class DumpSink:
         writer = session.begin(call.sequence, call.api.name, dump.input_bytes(record.storages))
         if writer is None:
             return
+        receivers.pin_setup(call)
         with contextlib.ExitStack() as undo:
             undo.callback(writer.abandon)
             builds = self._capture_builds(call)
@@ -109,7 +111,7 @@ class DumpSink:
             blobs = self._read_inputs(encoder, record)
             undo.pop_all()
             writer.start(record, blobs)
-        call.state[self] = _Open(writer, encoder, record)
+        call.state[self] = _Open(os.getpid(), writer, encoder, record)
 
     def returned(self, call: Call, result: object) -> None:
         """Add the result and what the call changed in place."""
@@ -144,6 +146,9 @@ class DumpSink:
 
     def _of_this_process(self) -> _Recording:
         """Return the session, a new one at first use and in a forked child."""
+        recording = self._recording
+        if recording is not None and recording.pid == os.getpid():
+            return recording
         with self._lock:
             if self._recording is None or self._recording.pid != os.getpid():
                 budget = dump.Budget(
@@ -173,42 +178,54 @@ class DumpSink:
             raise
 
     def _finish(self, opened: _Open, record: dump.Call) -> None:
-        """Complete a capsule; a device error while reading back makes the call the suspect."""
+        """Complete a capsule, so that a call that ended is never left as one that did not."""
+        if opened.pid != os.getpid():
+            return  # forked inside the call: the capsule is the parent's to complete
         record = msgspec.structs.replace(record, finished_at=dump.utc_now())
         record = with_memory(record, opened.encoder)
-        if record.capturing:
-            opened.writer.finish(record)
-            return
-        if not opened.writer.reserve(dump.output_bytes(record)):
-            lack = (*record.incomplete, "outputs: no room in KERNLIB_DUMP_MAX_BYTES")
-            opened.writer.finish(msgspec.structs.replace(record, incomplete=lack))
-            return
+        blobs: list[dump.Blob] = []
+        if not record.capturing:
+            if opened.writer.reserve(dump.output_bytes(record)):
+                record, blobs = self._read_outcome(opened, record)
+            else:
+                record = _lacking(record, "no room in KERNLIB_DUMP_MAX_BYTES")
+        try:
+            opened.writer.finish(record, blobs)
+        except OSError as error:
+            if blobs:
+                opened.writer.finish(_lacking(record, str(error)))
+            raise
+
+    def _read_outcome(self, opened: _Open, record: dump.Call) -> tuple[dump.Call, list[dump.Blob]]:
+        """Read back what the call left; a device error while doing so makes it the suspect."""
         try:
             outcome = dump.outcome(opened.encoder.memory, record, opened.writer.stored)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             if not _is_device_error(error):
-                raise
+                return _lacking(record, _first_line(error)), []
             self._device_lost = _first_line(error)
-            status = "raised" if record.exception is not None else "started"
-            lost = msgspec.structs.replace(
-                record, status=status, result=None, device_error=self._device_lost
-            )
-            opened.writer.finish(lost)
             _logger.warning(
                 "call %d (%s) left the device in error: %s; nothing more is dumped. Replay it "
                 "with: kernlib-replay %s",
                 record.sequence, record.api, self._device_lost, self._config.dump_dir,
             )  # fmt: skip
-            return
-        record = msgspec.structs.replace(
-            record,
-            changed=outcome.changed,
-            incomplete=(*record.incomplete, *outcome.incomplete),
-        )
-        opened.writer.finish(record, outcome.blobs)
+            status = "raised" if record.exception is not None else "started"
+            lost = msgspec.structs.replace(
+                record, status=status, result=None, device_error=self._device_lost
+            )
+            return lost, []
+        lacks = (*record.incomplete, *outcome.incomplete)
+        found = msgspec.structs.replace(record, changed=outcome.changed, incomplete=lacks)
+        return found, outcome.blobs
 
 
-def _is_device_error(error: RuntimeError) -> bool:
+def _lacking(record: dump.Call, reason: str) -> dump.Call:
+    """Return the call without its outputs, and with the reason for their absence."""
+    lacks = (*record.incomplete, f"outputs: {reason}")
+    return msgspec.structs.replace(record, changed=(), incomplete=lacks)
+
+
+def _is_device_error(error: Exception) -> bool:
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 

@@ -51,9 +51,12 @@ class Receivers:
         if number is None or self._makes_anew(call):
             number = call.sequence
             self._register(receiver, number)
-        if call.api.setup:
-            self._pin(call.sequence)
         return number
+
+    def pin_setup(self, call: Call) -> None:
+        """Pin a set-up call once the session holds its capsule."""
+        if call.api.setup and call.receiver is not None:
+            self._pin(call.sequence)
 
     def left(self, call: Call, *, worked: bool) -> None:
         """Take notice of the end of a set-up call."""
