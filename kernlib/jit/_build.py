@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from kernlib.config import get_config
 from kernlib.errors import BuildError, LoadError, MissingArtifactError, ToolchainError
 from kernlib.jit._cache import Artifact, examine, find_artifact, private_folder, publish
 from kernlib.jit._errors import first_error
+from kernlib.jit._log import loader_logger
 from kernlib.jit._ninja import compile_commands
 from kernlib.jit._plan import plan as make_plan
 from kernlib.jit._resources import job_count
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["prepare", "prepare_plan"]
 
-_logger = logging.getLogger("kernlib.jit")
 _QUIET_SECONDS = 1.0
 _PATIENCE_SECONDS = 10
 
@@ -58,6 +57,7 @@ def prepare_plan(plan: BuildPlan, config: Config) -> Artifact:
     if config.jit_disable:
         return _existing(plan, config)
     if config.jit_cache and (found := find_artifact(plan, config)) is not None:
+        loader_logger(config).debug("found %s: %s", plan.record.uri, found.path)
         return found
     try:
         with _locked(plan, config):
@@ -91,7 +91,7 @@ def _locked(plan: BuildPlan, config: Config) -> Iterator[None]:
     try:
         lock.acquire()
     except (OSError, NotImplementedError) as error:
-        _logger.info("%s: no lock (%s); building without one", path, error)
+        loader_logger(config).info("%s: no lock (%s); building without one", path, error)
         yield
         return
     try:
@@ -112,7 +112,12 @@ def _build(plan: BuildPlan, config: Config) -> Artifact:
             status, log = _run_ninja(folder, config)
         if status:
             _fail(plan, config, log)
-        return publish(folder, plan, config, time.monotonic() - begin)
+        seconds = time.monotonic() - begin
+        loader_logger(config).info(
+            "built %s for %s (%s) in %.1f s: %s",
+            plan.record.uri, plan.record.target, plan.record.mode, seconds, plan.key,
+        )  # fmt: skip
+        return publish(folder, plan, config, seconds)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -190,7 +195,7 @@ def _fail(plan: BuildPlan, config: Config, log: str) -> NoReturn:
 @contextlib.contextmanager
 def _progress(plan: BuildPlan) -> Iterator[None]:
     """Tell a terminal what is being built once it takes over a second; be silent in pipes."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     record, done, begin = plan.record, threading.Event(), time.monotonic()

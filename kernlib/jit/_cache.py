@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import logging
 import os
 import shutil
 import socket
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kernlib.jit._log import loader_logger
 from kernlib.jit._record import ArtifactMetadata, LibraryFacts, compare_records
 from kernlib.jit._workspace import artifacts_dir, quarantine_dir
 
@@ -34,7 +34,6 @@ _CHUNK = 1 << 20
 _ABANDONED_SECONDS = 24 * 3600
 _RENAMES = 3
 
-_logger = logging.getLogger("kernlib.jit")
 _decoder = msgspec.json.Decoder(ArtifactMetadata)
 
 
@@ -109,6 +108,7 @@ def find_artifact(plan: BuildPlan, config: Config) -> Artifact | None:
 
 
 def _quarantine(folder: Path, reason: str, config: Config) -> None:
+    logger = loader_logger(config)
     place = quarantine_dir(config) / f"{folder.name}-{time.time_ns()}"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -116,9 +116,9 @@ def _quarantine(folder: Path, reason: str, config: Config) -> None:
     except FileNotFoundError:
         return  # another process was faster
     except OSError as error:
-        _logger.warning("%s: %s; it is ignored, and cannot be moved: %s", folder, reason, error)
+        logger.warning("%s: %s; it is ignored, and cannot be moved: %s", folder, reason, error)
         return
-    _logger.warning("%s: %s; it was moved to %s", folder, reason, place)
+    logger.warning("%s: %s; it was moved to %s", folder, reason, place)
 
 
 def private_folder(plan: BuildPlan, config: Config) -> Path:
