@@ -81,11 +81,11 @@ class DumpSink:
         """Return whether the filters admit the api, or a method that needs it for set-up."""
         if self._recorded.admits(api.name) and self._dumped.admits(api.name):
             return True
-        filters = [names for names in (self._recorded, self._dumped) if names.include]
         return (
             api.setup
             and api.owner is not None
-            and all(names.needs_setup_of(api.owner) for names in filters)
+            and self._recorded.needs_setup_of(api.owner)
+            and self._dumped.needs_setup_of(api.owner)
         )
 
     def started(self, call: Call) -> None:

@@ -8,6 +8,10 @@ from fnmatch import fnmatchcase
 __all__ = ["NameFilter"]
 
 
+#: Matched only by patterns that match every method of a class.
+_ANY_METHOD = "\0"
+
+
 def _any_matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -31,7 +35,10 @@ class NameFilter:
         A call can only be replayed with the set-up calls of its receiver: a filter that admits
         ``PagedDecode.run`` must not lose ``PagedDecode.__init__``.
         """
-        return any(fnmatchcase(owner, head) for pattern in self.include if (head := _head(pattern)))
+        if _any_matches(f"{owner}.{_ANY_METHOD}", self.exclude):
+            return False
+        heads = (_head(pattern) for pattern in self.include)
+        return not self.include or any(fnmatchcase(owner, head) for head in heads if head)
 
 
 def _head(pattern: str) -> str:
