@@ -27,7 +27,10 @@ def is_capturing() -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return False
-    return bool(torch.cuda.is_current_stream_capturing())
+    try:
+        return bool(torch.cuda.is_current_stream_capturing())
+    except RuntimeError:  # a lost device answers nothing; the application will hear of it itself
+        return False
 
 
 def _wait_for_device() -> None:
