@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import traceback
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CapturedBuild", "DumpSink"]
 
 _logger = logging.getLogger("kernlib.recorder")
-_LONGEST_TRACEBACK = 1 << 16
+_LONGEST_TEXT = 1 << 16
 
 
 class CapturedBuild(NamedTuple):
@@ -109,6 +110,9 @@ class DumpSink:
                 session.add_build(build.ref.key, build.record, build.manifest, build.sources)
             record = msgspec.structs.replace(record, builds=tuple(build.ref for build in builds))
             blobs = self._read_inputs(encoder, record)
+            if blobs is None:
+                session.count_error()
+                return
             undo.pop_all()
             writer.start(record, blobs)
         call.state[self] = _Open(os.getpid(), writer, encoder, record)
@@ -130,19 +134,17 @@ class DumpSink:
         if opened is None:
             return
         self._of_this_process().receivers.left(call, worked=False)
-        text = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
-        exception = dump.ExceptionInfo(
-            type=type(error).__qualname__, message=str(error), traceback=text
-        )
         self._finish(
-            opened, msgspec.structs.replace(opened.call, status="raised", exception=exception)
+            opened,
+            msgspec.structs.replace(opened.call, status="raised", exception=_exception_info(error)),
         )
 
     def failed(self) -> None:
         """Count a call that could not be recorded; a full disk is no reason to fail again."""
-        if self._recording is not None:
+        recording = self._recording
+        if recording is not None and recording.pid == os.getpid():
             with contextlib.suppress(OSError):
-                self._recording.session.count_error()
+                recording.session.count_error()
 
     def _of_this_process(self) -> _Recording:
         """Return the session, a new one at first use and in a forked child."""
@@ -159,9 +161,11 @@ class DumpSink:
                 session = dump.SessionWriter(self._config.dump_dir, self._facts(), budget)
                 receivers = Receivers(session.pin, session.unpin)
                 self._recording = _Recording(os.getpid(), session, receivers)
+                weakref.finalize(self, _close, self._recording)  # runs at the process's exit too
             return self._recording
 
-    def _read_inputs(self, encoder: dump.Encoder, record: dump.Call) -> list[dump.Blob]:
+    def _read_inputs(self, encoder: dump.Encoder, record: dump.Call) -> list[dump.Blob] | None:
+        """Return the inputs' bytes, or None if the device is in error; that is told once."""
         if record.capturing:
             return []
         try:
@@ -175,7 +179,7 @@ class DumpSink:
                 "a launch outside of recorded calls: %s; nothing more is dumped",
                 record.sequence, record.api, self._device_lost,
             )  # fmt: skip
-            raise
+            return None
 
     def _finish(self, opened: _Open, record: dump.Call) -> None:
         """Complete a capsule, so that a call that ended is never left as one that did not."""
@@ -217,6 +221,31 @@ class DumpSink:
         lacks = (*record.incomplete, *outcome.incomplete)
         found = msgspec.structs.replace(record, changed=outcome.changed, incomplete=lacks)
         return found, outcome.blobs
+
+
+def _close(recording: _Recording) -> None:
+    """Write the last counts of a session, in the process that it belongs to."""
+    if recording.pid == os.getpid():
+        with contextlib.suppress(OSError):
+            recording.session.close()
+
+
+def _exception_info(error: BaseException) -> dump.ExceptionInfo:
+    """Return an exception's facts, whatever its ``__str__`` does and however long its text is."""
+    described = traceback.TracebackException.from_exception(error)
+    return dump.ExceptionInfo(
+        type=type(error).__qualname__,
+        message=_shortened(str(described)),
+        traceback=_shortened("".join(described.format())),
+    )
+
+
+def _shortened(text: str) -> str:
+    """Return a text with its middle left out if it is too long: both of its ends matter."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    half = _LONGEST_TEXT // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
 def _lacking(record: dump.Call, reason: str) -> dump.Call:
