@@ -49,9 +49,12 @@ class Api:
         return self.name.rpartition(".")[0] if self.kind == "method" else None
 
     @cached_property
-    def signature(self) -> inspect.Signature:
-        """The signature of the function."""
-        return inspect.signature(self.function)
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the function's parameters; none if it does not tell."""
+        try:
+            return tuple(inspect.signature(self.function).parameters)
+        except (TypeError, ValueError):
+            return ()
 
     def owner_class(self) -> type[Any]:
         """Return the class of a method, found in the module that registered it.

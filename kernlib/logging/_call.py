@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    import inspect
     from collections.abc import Callable
 
 __all__ = ["Call", "RecordedApi", "Sink"]
@@ -47,8 +46,8 @@ class RecordedApi(Protocol):
         """The qualified name of the class, for methods."""
 
     @property
-    def signature(self) -> inspect.Signature:
-        """The signature of the function."""
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the function's parameters."""
 
 
 @dataclass(slots=True)
@@ -76,14 +75,13 @@ class Call:
 
     def named(self) -> dict[str, Any]:
         """Return the arguments by the names of the signature, defaults left out."""
-        names = list(self.api.signature.parameters)
-        named: dict[str, Any] = {}
-        for at, value in enumerate(self.args):
-            name = names[at] if at < len(names) else f"args[{at}]"
-            named[name] = value
-        named.update(self.kwargs)
-        if self.api.kind == "method" and self.args:
+        names, args = self.api.parameters, self.args
+        named: dict[str, Any] = dict(zip(names, args, strict=False))
+        for at in range(len(names), len(args)):
+            named[f"args[{at}]"] = args[at]
+        if self.api.kind == "method" and args:
             del named[names[0]]
+        named.update(self.kwargs)
         return named
 
 

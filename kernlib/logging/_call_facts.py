@@ -70,7 +70,7 @@ def describe_call(call: Call, encoder: dump.Encoder, number: int | None) -> dump
 
 
 def _arguments(call: Call, encoder: dump.Encoder) -> dump.Arguments:
-    names = list(call.api.signature.parameters)
+    names = call.api.parameters
     shift = len(call.args) - len(call.plain_args)
     args, bound = [], []
     for at, value in enumerate(call.plain_args):

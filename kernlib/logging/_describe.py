@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
-__all__ = ["console_text", "describe", "statistics"]
+__all__ = ["console_text", "describe", "describe_all", "statistics"]
 
 _LONGEST_TEXT = 120
 _MOST_ITEMS = 16
 _DEEPEST = 4
 
 
-@lru_cache(maxsize=256)
-def _name(value: object) -> str:
-    """Return the short name of a dtype or device; both are few and their str() is slow."""
-    return str(value).removeprefix("torch.")
+class _Names(dict[object, str]):
+    """The short names of dtypes and devices; both are few, and their str() is slow."""
+
+    def __missing__(self, value: object) -> str:
+        self[value] = name = str(value).removeprefix("torch.")
+        return name
 
 
-def _alignment(address: int) -> int:
-    """Return the largest power of two, at most 512, that divides an address."""
-    return min(address & -address, 512) if address else 512
+_NAMES = _Names()
 
 
 def _tensor(value: torch.Tensor) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "dtype": _name(value.dtype),
+        "dtype": _NAMES[value.dtype],
         "shape": tuple(value.shape),
-        "device": _name(value.device),
+        "device": _NAMES[value.device],
     }
     try:
         facts["stride"] = value.stride()
-        facts["align"] = _alignment(value.data_ptr())
+        address = value.data_ptr()
+        # The largest power of two that divides the address; beyond 512 it says nothing more.
+        facts["align"] = min(address & -address, 512) or 512
     except (RuntimeError, NotImplementedError):  # sparse, meta, fake: no strides or no memory
-        facts["layout"] = _name(value.layout)
+        facts["layout"] = _NAMES[value.layout]
     return facts
+
+
+def describe_all(values: Mapping[str, object]) -> dict[str, Any]:
+    """Describe named values; tensors, nearly all of them, take the short way."""
+    import torch
+
+    plain = torch.Tensor
+    return {
+        name: _tensor(value) if type(value) is plain else describe(value)
+        for name, value in values.items()
+    }
 
 
 def describe(value: object, depth: int = 0) -> object:
@@ -59,7 +73,7 @@ def describe(value: object, depth: int = 0) -> object:
     if isinstance(value, dict) and depth < _DEEPEST:
         return {str(key): describe(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (torch.dtype, torch.device)):
-        return _name(value)
+        return _NAMES[value]
     return f"<{type(value).__qualname__}>"
 
 

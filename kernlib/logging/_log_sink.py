@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
 
 from kernlib.config import Config, Level
-from kernlib.logging._describe import console_text, describe, statistics
+from kernlib.logging._describe import console_text, describe_all, statistics
 from kernlib.logging._filter import NameFilter
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from kernlib.logging._call import Call, RecordedApi
+
+_encode = msgspec.json.Encoder().encode
 
 __all__ = ["LogSink", "expand_destination"]
 
@@ -32,41 +37,67 @@ def expand_destination(template: str) -> Path:
     return Path(template)
 
 
-class _LineFile:
-    """A file that hands every line to the kernel in one write, before the call can be launched."""
+class _FileLogger:
+    """Hands every line to the kernel in one write, before the call can be launched."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def write(self, text: str) -> int:
+    def msg(self, line: bytes) -> None:
         """Append a line."""
-        return os.write(self._file, text.encode())
-
-    def flush(self) -> None:
-        """Do nothing: there is no buffer."""
+        os.write(self._file, line)
 
 
-def _open(destination: str) -> TextIO:
+class _StreamLogger:
+    """Writes lines to a standard stream and flushes each."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: bytes) -> None:
+        """Write a line."""
+        self._stream.write(line.decode())
+        self._stream.flush()
+
+
+def _open(destination: str) -> _FileLogger | _StreamLogger:
     if destination in {"stderr", "stdout"}:
-        return sys.stderr if destination == "stderr" else sys.stdout
-    return cast("TextIO", _LineFile(expand_destination(destination)))
+        return _StreamLogger(sys.stderr if destination == "stderr" else sys.stdout)
+    return _FileLogger(expand_destination(destination))
 
 
-def _console(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+class _Clock:
+    """A structlog processor that adds the time, UTC; the date's text is kept for a second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._text = ""
+
+    def __call__(
+        self, _: object, __: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Add ``timestamp``."""
+        second, rest = divmod(time.time_ns(), 1_000_000_000)
+        if second != self._second:
+            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = second
+        event["timestamp"] = f"{self._text}.{rest // 1000:06d}Z"
+        return event
+
+
+def _console(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
     head = f"{event.pop('timestamp')} kernlib {event.pop('event')} #{event.pop('call')}"
     parts = [head, event.pop("api")]
     for group in ("args", "outputs"):
         for name, value in event.pop(group, {}).items():
             parts.append(f"{name}={console_text(value)}")
     parts.extend(f"{name}={value}" for name, value in event.items())
-    return " ".join(parts)
+    return (" ".join(parts) + "\n").encode(errors="backslashreplace")
 
 
-def _json(_: object, __: str, event: MutableMapping[str, Any]) -> str:
-    import msgspec
-
-    return msgspec.json.encode(event).decode()
+def _json(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
+    return _encode(event) + b"\n"
 
 
 class LogSink:
@@ -120,7 +151,7 @@ class LogSink:
         }
 
     def _described(self, call: Call, values: dict[str, Any]) -> dict[str, Any]:
-        described = {name: describe(value) for name, value in values.items()}
+        described = describe_all(values)
         if self._level >= Level.STATS:
             for name, facts in described.items():
                 if isinstance(facts, dict) and "dtype" in facts:
@@ -130,7 +161,7 @@ class LogSink:
     def _write(self, event: str, facts: dict[str, Any]) -> None:
         if self._pid != os.getpid():  # first use, or a forked child whose name has %p in it
             self._connect()
-        self._logger.write(event, **facts)
+        self._logger.write(event, facts)
 
     def _connect(self) -> None:
         import structlog
@@ -138,13 +169,13 @@ class LogSink:
         class CallLogger(structlog.BoundLoggerBase):
             """A bound logger of our own, whatever the application configures."""
 
-            def write(self, event: str, **facts: object) -> None:
+            def write(self, event: str, facts: dict[str, Any]) -> None:
                 """Render and write one line."""
                 self._proxy_to_logger("msg", event, **facts)
 
         self._pid = os.getpid()
         self._logger = CallLogger(
-            structlog.WriteLogger(_open(self._destination)),
-            [structlog.processors.TimeStamper(fmt="iso", utc=True), self._renderer],
+            _open(self._destination),
+            [_Clock(), self._renderer],
             {},
         )
