@@ -37,7 +37,6 @@ class Fake:
     def raised(self, call, error):
         self.seen.append(("raised", call.sequence, error))
 
-
     def failed(self):
         self.seen.append(("failed",))
 

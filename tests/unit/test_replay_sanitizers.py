@@ -18,10 +18,10 @@ allocated by thread T0 here:
     #0 0x7fe98aab89cf in posix_memalign (/lib/libasan.so.8+0xb89cf)
 """
 
-WILD = """==77==ERROR: AddressSanitizer: SEGV on unknown address 0x61ad22b6c440 (pc 0x7efc bp 0x7f sp 0x7f T0)
+WILD = """==77==ERROR: AddressSanitizer: SEGV on unknown address 0x61ad22b6c440 (pc 0x7efc bp 0x7f)
 ==77==The signal is caused by a READ memory access.
     #0 0x7efc8ccb71d2 in run /ws/csrc/k.cc:2
-"""  # noqa: E501 - the tool's own line
+"""
 
 UNDEFINED = """csrc/k.cc:3:41: runtime error: signed integer overflow: 5 + 2147483647 cannot be represented
     #0 0x7f5ab9e8220d in wide /ws/csrc/k.cc:3
