@@ -86,6 +86,16 @@ def toolchains(config: Config) -> dict[str, str]:
     return found
 
 
+def _uses_cuda() -> bool:
+    """Return whether CUDA is at work here: to ask for devices would start it.
+
+    A process that has started CUDA cannot fork workers that use it, and in a worker forked from
+    such a process torch refuses to be asked.
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized()
+
+
 def session_facts(config: Config) -> Process:
     """Return what a recorded session says of its process."""
     from kernlib.dump import Process
@@ -97,7 +107,7 @@ def session_facts(config: Config) -> Process:
         argv=tuple(sys.argv),
         python=sys.version.split()[0],
         versions=versions(),
-        devices=tuple(devices()),
+        devices=tuple(devices()) if _uses_cuda() else (),
         driver=driver_version(),
         controls=config.to_env(),
     )
