@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,11 +10,19 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["console_text", "describe", "describe_all", "statistics"]
+__all__ = [
+    "TensorFacts",
+    "console_text",
+    "describe",
+    "describe_all",
+    "error_line",
+    "statistics",
+]
 
 _LONGEST_TEXT = 120
 _MOST_ITEMS = 16
 _DEEPEST = 4
+_LONGEST_ERROR = 2000
 
 
 class _Names(dict[object, str]):
@@ -27,12 +36,14 @@ class _Names(dict[object, str]):
 _NAMES = _Names()
 
 
-def _tensor(value: torch.Tensor) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "dtype": _NAMES[value.dtype],
-        "shape": tuple(value.shape),
-        "device": _NAMES[value.device],
-    }
+class TensorFacts(dict[str, Any]):
+    """The description of a tensor; a user's dict with the same keys is none."""
+
+
+def _tensor(value: torch.Tensor) -> TensorFacts:
+    facts = TensorFacts(
+        dtype=_NAMES[value.dtype], shape=tuple(value.shape), device=_NAMES[value.device]
+    )
     try:
         facts["stride"] = value.stride()
         address = value.data_ptr()
@@ -77,6 +88,13 @@ def describe(value: object, depth: int = 0) -> object:
     return f"<{type(value).__qualname__}>"
 
 
+def error_line(error: BaseException) -> str:
+    """Return an exception's type and the first line of its text, whatever its ``__str__`` does."""
+    text = str(traceback.TracebackException.from_exception(error, limit=0))
+    first = next(iter(text[:_LONGEST_ERROR].splitlines()), "")
+    return f"{type(error).__qualname__}: {first}"
+
+
 def _contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     expected = 1
     for size, step in zip(reversed(shape), reversed(stride), strict=True):
@@ -88,7 +106,7 @@ def _contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 def console_text(description: object) -> str:
     """Return a description as one compact word: ``bfloat16[7,32,128] cpu align512``."""
-    if isinstance(description, dict) and "dtype" in description:
+    if isinstance(description, TensorFacts):
         shape = description["shape"]
         parts = [f"{description['dtype']}[{','.join(map(str, shape))}]"]
         stride = description.get("stride")

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from kernlib.config import Config, Level
-from kernlib.logging._describe import console_text, describe_all, statistics
+from kernlib.logging._describe import (
+    TensorFacts,
+    console_text,
+    describe_all,
+    error_line,
+    statistics,
+)
 from kernlib.logging._filter import NameFilter
 
 if TYPE_CHECKING:
@@ -135,9 +141,8 @@ class LogSink:
 
     def raised(self, call: Call, error: BaseException) -> None:
         """Write the exception's type and first line; at every level."""
-        text = str(error).splitlines()
         facts = self._end(call)
-        facts["error"] = f"{type(error).__qualname__}: {text[0] if text else ''}"
+        facts["error"] = error_line(error)
         self._write("raise", facts)
 
     def failed(self) -> None:
@@ -154,7 +159,7 @@ class LogSink:
         described = describe_all(values)
         if self._level >= Level.STATS:
             for name, facts in described.items():
-                if isinstance(facts, dict) and "dtype" in facts:
+                if isinstance(facts, TensorFacts):
                     facts["stats"] = "capturing" if call.capturing else statistics(values[name])
         return described
 
@@ -173,9 +178,6 @@ class LogSink:
                 """Render and write one line."""
                 self._proxy_to_logger("msg", event, **facts)
 
-        self._pid = os.getpid()
-        self._logger = CallLogger(
-            _open(self._destination),
-            [_Clock(), self._renderer],
-            {},
-        )
+        target = _open(self._destination)
+        self._logger = CallLogger(target, [_Clock(), self._renderer], {})
+        self._pid = os.getpid()  # only now: a destination that failed is tried again
