@@ -85,8 +85,8 @@ def main() -> None:
     shapes = [(8, 32, 64), (8, 32, 64), (8, 32, 64), (8, 32, 32)]
     tensors = [torch.randn(shape, device=options.device).to(torch.float32) for shape in shapes]
     megabytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e6
-    with tempfile.TemporaryDirectory(prefix="kernlib-bench-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="kernlib-bench-") as scratch:
+        folder = Path(scratch)
         calls: dict[str, Call] = {"bare": attend}
         for level in LEVELS:
             call, lines = make(level, folder)

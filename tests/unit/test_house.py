@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "_version": set(),
 }  # fmt: skip
 OPEN = {"_version"}
-FREE = {"_cli"}  # a program puts everything together
+FREE = {"_commands"}  # a program puts everything together
 HEAVY = {"torch", "tvm_ffi", "safetensors", "structlog"}
 #: Public operators whose signature is the field's, so that callers need no adapter.
 WIDE_ON_PURPOSE = {"append_paged_kv"}

@@ -1,26 +1,22 @@
-"""The ``kernlib`` command."""
+"""``kernlib env``: what a report should say of this machine."""
 
 from __future__ import annotations
 
-import argparse
 import platform
-import sys
+from typing import TYPE_CHECKING
 
-from kernlib._version import __version__
-from kernlib.errors import KernlibError
+if TYPE_CHECKING:
+    import argparse
 
-__all__ = ["main"]
+__all__ = ["register"]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kernlib", description="Look at a kernlib installation.")
-    parser.add_argument("--version", action="version", version=f"kernlib {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
     env = commands.add_parser(
         "env", help="versions, devices, toolchains and non-default controls, to paste in a report"
     )
-    env.set_defaults(run=_env)
-    return parser
+    env.set_defaults(run=_run)
 
 
 def _section(title: str, rows: dict[str, str]) -> list[str]:
@@ -28,7 +24,7 @@ def _section(title: str, rows: dict[str, str]) -> list[str]:
     return [f"{title}:", *(f"  {name:<{width}}  {value}" for name, value in rows.items())]
 
 
-def _env(_: argparse.Namespace) -> int:
+def _run(_: argparse.Namespace) -> int:
     import torch  # noqa: F401 - the facts below tell of a loaded torch
 
     from kernlib import _facts, jit
@@ -56,17 +52,3 @@ def _env(_: argparse.Namespace) -> int:
     ]
     print("\n".join(line.rstrip() for line in lines))
     return 0
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command and return its exit status; a refusal is one line and status 2."""
-    arguments = _parser().parse_args(argv)
-    try:
-        return int(arguments.run(arguments))
-    except KernlibError as error:
-        print(f"kernlib: {error}", file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
