@@ -192,6 +192,7 @@ class _Replay:
             api=call.api,
             recorded=f"{recorded_end_text(call)} (chosen: {self._selection.why})",
             capsule=str(self._entry.path),
+            caller=call.caller,
             arguments=[Argument(name, text) for name, text in arguments_of(call)],
             attempts=[_attempt(run, device) for run in runs],
             source=source,

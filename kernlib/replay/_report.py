@@ -83,6 +83,7 @@ class CallReport(msgspec.Struct, frozen=True):
     api: str
     recorded: str
     capsule: str
+    caller: str = ""
     arguments: list[Argument] = []
     attempts: list[Attempt] = []
     source: SourceLine | None = None
@@ -135,15 +136,16 @@ def _source(source: SourceLine) -> list[str]:
 
 
 def _build(build: BuildLine) -> list[str]:
-    lines = _row("built", f"{build.uri} for {build.target}, {build.mode}, key {build.key}")
-    lines += _row("", f"{build.library}\n{build.size} bytes, sha256 {build.sha256[:16]}...")
+    lines = _row("built", f"{build.uri} for {build.target}, {build.mode}")
+    digest = f"{build.size} bytes, sha256 {build.sha256[:16]}..."
+    lines += _row("", f"key {build.key}\n{build.library}\n{digest}")
     if build.is_recorded:
         lines += _row("", "this is the recorded build: same build record, same key")
     elif build.same_sources_and_flags:
         lines += _row(
             "",
-            f"other code than the recorded one ({build.recorded_key}) only by its mode: "
-            "sources, flags and compilers are the recorded ones",
+            f"differs from the recorded build (key {build.recorded_key}) by its mode alone: "
+            "same sources, flags and compilers, but other code",
         )
     elif build.recorded_key:
         lines += _rows("", [f"not the recorded build: {text}" for text in build.differences])
@@ -156,6 +158,8 @@ def _call_text(call: CallReport) -> list[str]:
     lines = [f"{call.verdict.upper()}: call {call.call}, {call.api}", ""]
     lines += _row("because", call.reason)
     lines += _row("recorded", call.recorded)
+    if call.caller:
+        lines += _row("called from", call.caller)
     if call.source is not None:
         lines += _source(call.source)
     if call.where:
