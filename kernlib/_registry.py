@@ -50,11 +50,13 @@ class Api:
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the function's parameters; none if it does not tell."""
+        """The names that positional arguments are bound to; none if the function does not tell."""
         try:
-            return tuple(inspect.signature(self.function).parameters)
+            parameters = inspect.signature(self.function).parameters.values()
         except (TypeError, ValueError):
             return ()
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
 
     def owner_class(self) -> type[Any]:
         """Return the class of a method, found in the module that registered it.

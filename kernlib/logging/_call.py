@@ -47,7 +47,7 @@ class RecordedApi(Protocol):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the function's parameters."""
+        """The names that positional arguments are bound to."""
 
 
 @dataclass(slots=True)
@@ -75,12 +75,11 @@ class Call:
 
     def named(self) -> dict[str, Any]:
         """Return the arguments by the names of the signature, defaults left out."""
-        names, args = self.api.parameters, self.args
+        args = self.plain_args
+        names = self.api.parameters[len(self.args) - len(args) :]
         named: dict[str, Any] = dict(zip(names, args, strict=False))
         for at in range(len(names), len(args)):
             named[f"args[{at}]"] = args[at]
-        if self.api.kind == "method" and args:
-            del named[names[0]]
         named.update(self.kwargs)
         return named
 
