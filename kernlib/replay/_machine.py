@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import socket
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from kernlib._facts import driver_version
 from kernlib._version import __version__
 
 if TYPE_CHECKING:
     from kernlib.dump import Session
 
-__all__ = ["machine_differences"]
+__all__ = ["machine_differences", "still_running"]
 
 
 def _version(name: str) -> str | None:
@@ -36,4 +39,23 @@ def machine_differences(session: Session | None) -> list[str]:
         here = _version(name)
         if here != recorded:
             lines.append(f"{name} {recorded} was recorded, here is {here or 'none'}")
+    driver = driver_version()
+    if driver != session.process.driver:
+        lines.append(
+            f"driver {session.process.driver or 'none'} was recorded, here is {driver or 'none'}"
+        )
     return lines
+
+
+def still_running(session: Session | None) -> str | None:
+    """Return a sentence if the recording process may be alive: then nothing has crashed yet."""
+    if session is None or session.process.host != socket.gethostname():
+        return None
+    pid = session.process.pid
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass  # it is there, and somebody else's
+    return f"a process with the recorded pid {pid} is running: the call may just not have ended"

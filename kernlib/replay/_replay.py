@@ -13,7 +13,7 @@ from kernlib.config import Level, Mode, get_config
 from kernlib.errors import CapsuleError
 from kernlib.replay._describe import arguments_of, recorded_end_text
 from kernlib.replay._locate import locate
-from kernlib.replay._machine import machine_differences
+from kernlib.replay._machine import machine_differences, still_running
 from kernlib.replay._protocol import Built, Compared, Found, Noted, Request
 from kernlib.replay._report import (
     Argument,
@@ -94,6 +94,8 @@ class _Replay:
         self._options = options
         self._scratch = options.keep or scratch
         self._notes = list(selection.notes)
+        if entry.status == "started" and (alive := still_running(session)) is not None:
+            self._notes.append(alive)
 
     def report(self) -> CallReport:
         """Run the call until a run shows what was recorded, and report."""

@@ -6,6 +6,7 @@ configuration in its environment: from there on it is the ordinary call in an or
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -24,6 +25,7 @@ from kernlib.errors import (
     KernlibError,
     MissingArtifactError,
     NotReplayableError,
+    RegistryError,
     ToolchainError,
     UnsupportedTargetError,
 )
@@ -85,7 +87,7 @@ class _Worker:
 
         _import_apis(target.call.package, self._request.packages)
         steps = chain_of(target)
-        apis = [registry.get(step.call.package, step.call.api) for step in steps]
+        apis = [_api_of(step, self._request.packages) for step in steps]
         for step in steps:
             if reasons := _obstacles(step):
                 raise NotReplayableError(step.text, reasons)
@@ -140,6 +142,22 @@ class _Worker:
             except AttributeError:
                 self._events.write(Noted(f"self.{name} cannot be set; it is as the chain left it"))
         return [found]
+
+
+def _api_of(step: Step, packages: list[str]) -> Api:
+    """Return the registered api of a call.
+
+    What a script defines is recorded as ``__main__``'s, a name that means another module here:
+    then the module the user imported for it counts.
+    """
+    package, name = step.call.package, step.call.api
+    if package != "__main__":
+        return registry.get(package, name)
+    for module in packages:
+        with contextlib.suppress(RegistryError):
+            return registry.get(module.partition(".")[0], name)
+    reason = "it was defined in the script that was run; name its module with --import"
+    raise NotReplayableError(step.text, [reason])
 
 
 def _obstacles(step: Step) -> list[str]:

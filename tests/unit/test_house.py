@@ -27,8 +27,9 @@ MAY_IMPORT = {
         "errors", "config", "jit", "dump", "logging", "_checks", "_registry", "_facts", "_builds",
     },
     "ops": {"errors", "config", "jit", "_checks", "_runtime"},
-    "replay": {"errors", "config", "jit", "dump", "_checks", "_registry"},
+    "replay": {"errors", "config", "jit", "dump", "_checks", "_facts", "_registry"},
     "__init__": {"ops", "_runtime"},
+    "checks": {"_checks"},
     "_version": set(),
 }  # fmt: skip
 OPEN = {"_version"}
