@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from kernlib._checks import Check
     from kernlib.jit import KernelChoice
 
-__all__ = ["Api", "Registry", "registry"]
+__all__ = ["Api", "Registry", "positional_names", "registry"]
+
+
+def positional_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return what positional arguments are bound to; nothing if the function does not tell."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
 
 
 @dataclass(frozen=True)
@@ -51,12 +61,7 @@ class Api:
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """The names that positional arguments are bound to; none if the function does not tell."""
-        try:
-            parameters = inspect.signature(self.function).parameters.values()
-        except (TypeError, ValueError):
-            return ()
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
+        return positional_names(self.function)
 
     def owner_class(self) -> type[Any]:
         """Return the class of a method, found in the module that registered it.

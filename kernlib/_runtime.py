@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from kernlib._registry import Api, registry
+from kernlib._registry import Api, positional_names, registry
 from kernlib.config import Level, get_config
 from kernlib.logging import recorded
 
@@ -73,11 +73,16 @@ def _api_of(
     setup: bool,
 ) -> Api:
     name = function.__qualname__.rpartition("<locals>.")[2]
-    kind: Kind = "method" if "." in name else "function"
+    kind: Kind = "function"
     if descriptor is staticmethod:
         kind = "staticmethod"
     elif descriptor is classmethod:
         kind = "classmethod"
+    elif "." in name:
+        # Under @staticmethod or @classmethod a function looks like a method; its first argument
+        # must not be taken for a receiver, whose memory is not an argument's.
+        first = next(iter(positional_names(function)), "self")
+        kind = "method" if first == "self" or name.endswith(".__init__") else "staticmethod"
     setup = setup or (kind == "method" and name.endswith(".__init__"))
     return Api(name, function, kernels, checks, setup, kind)
 
