@@ -220,7 +220,7 @@ class _Replay:
         base = f"{self._options.command} --call {call.sequence}"
         built = [event for event in final.end.events if isinstance(event, Built)]
         commands = []
-        if verdict is Verdict.REPRODUCED and final.mode is not Mode.DEBUG:
+        if verdict is Verdict.REPRODUCED and built and final.mode is not Mode.DEBUG:
             commands.append(f"{base} --mode debug")
         if verdict is Verdict.NOT_REPRODUCED:
             commands.append(f"{base} --mode {'debug' if on_cuda else 'sanitize'}")
