@@ -46,8 +46,11 @@ class _Scan:
         own = source_root()
         self._roots = [override] if override else list(dict.fromkeys((spec.root, own)))
         self._dirs = tuple(dict.fromkeys((*spec.include_dirs, *OWN_INCLUDE_DIRS, GENERATED)))
-        if override is None:
-            self._found = {f"{GENERATED}/{name}": text.encode() for name, text in spec.headers}
+        for name, text in spec.headers:
+            if override is None:
+                self._found[f"{GENERATED}/{name}"] = text.encode()
+            else:  # recorded whether a unit includes it or not
+                self._read(f"{GENERATED}/{name}")
 
     def files(self) -> dict[str, bytes]:
         pending = list(self._spec.sources) + list(self._found)

@@ -85,8 +85,9 @@ class KernelSpec:
             problem = "there is no source to compile"
         elif not self.targets:
             problem = "no supported target is named"
-        elif bad := self._foreign_target():
-            problem = f"target {bad!r}; a {self.backend} spec supports {_FAMILIES[self.backend]}"
+        elif foreign := self._foreign_targets():
+            known = _FAMILIES[self.backend]
+            problem = f"target {foreign[0]!r}; a {self.backend} spec supports {known}"
         elif len(self.uri) > _LONGEST_URI:
             problem = f"parameters make a URI of {len(self.uri)} characters; {_LONGEST_URI} at most"
         elif len(dict(self.params)) != len(self.params):
@@ -96,11 +97,10 @@ class KernelSpec:
         if problem:
             raise SpecError(self.name, problem)
 
-    def _foreign_target(self) -> str:
-        for family in self.targets:
-            if not (family == CPU if self.backend == CPU else is_family(family)):
-                return family
-        return ""
+    def _foreign_targets(self) -> list[str]:
+        if self.backend == CPU:
+            return [family for family in self.targets if family != CPU]
+        return [family for family in self.targets if not is_family(family)]
 
     def _path_problem(self) -> str:
         for path in (*self.sources, *self.include_dirs, *(name for name, _ in self.headers)):
