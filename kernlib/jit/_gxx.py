@@ -26,6 +26,11 @@ def compile_flags(mode: Mode) -> tuple[str, ...]:
 
 
 def link_flags(mode: Mode) -> tuple[str, ...]:
-    """Return what every library is linked with; tvm-ffi is in the process that loads it."""
-    sanitizers = (_SANITIZERS,) if mode is Mode.SANITIZE else ()
-    return ("-shared", *sanitizers, "-L{tvm_ffi}/lib", "-ltvm_ffi")
+    """Return what every library is linked with; tvm-ffi is in the process that loads it.
+
+    A symbol that nothing defines is an error of the build: bound lazily, it would end the process
+    at the first call. A sanitizer's runtime may come with the process, so there the load fails.
+    """
+    sanitize = mode is Mode.SANITIZE
+    complete = ("-Wl,-z,now", _SANITIZERS) if sanitize else ("-Wl,-z,defs",)
+    return ("-shared", *complete, "-L{tvm_ffi}/lib", "-ltvm_ffi")
