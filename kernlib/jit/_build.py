@@ -66,7 +66,7 @@ def prepare_plan(plan: BuildPlan, config: Config) -> Artifact:
             return _build(plan, config)
     except OSError as error:
         folder = workspace_dir(config)
-        reason = f"{error}; free it, or set KERNLIB_WORKSPACE to a folder that can be written"
+        reason = f"{error}; make it writable, or set KERNLIB_WORKSPACE to a folder that is"
         raise LoadError(folder, reason) from error
 
 

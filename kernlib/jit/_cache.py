@@ -60,7 +60,7 @@ def _sha256(path: Path) -> str:
 def examine(plan: BuildPlan, config: Config) -> Artifact | str:
     """Return the valid artifact of a plan, or what is there in its place."""
     folder = artifacts_dir(config) / plan.key
-    if not folder.is_dir():
+    if not os.path.lexists(folder):
         return f"nothing at {folder}"
     found = _judge(folder, plan)
     return f"{folder}, but {found}" if isinstance(found, str) else found
@@ -98,7 +98,7 @@ def find_artifact(plan: BuildPlan, config: Config) -> Artifact | None:
     An entry that does not match its record is moved to the quarantine and reported.
     """
     folder = artifacts_dir(config) / plan.key
-    if not folder.is_dir():
+    if not os.path.lexists(folder):
         return None
     found = _judge(folder, plan)
     if isinstance(found, Artifact):
