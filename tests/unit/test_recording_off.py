@@ -1,0 +1,77 @@
+"""What is not recorded costs nothing: the function object itself is public."""
+
+import json
+
+import pytest
+from fork_server import ForkServer
+
+import kernlib
+
+PROGRAM = """
+import json
+import kernlib
+from kernlib._registry import registry
+
+public = {name: getattr(kernlib, name) for name in kernlib.__all__}
+found = {}
+for api in registry:
+    owner, _, attribute = api.name.rpartition(".")
+    place = api.owner_class() if owner else kernlib
+    here = vars(place)[attribute] if owner else getattr(kernlib, api.name, None)
+    if here is api.function:
+        found[api.name] = "original"
+    elif getattr(here, "__wrapped__", None) is api.function:
+        found[api.name] = "wrapped"
+print(json.dumps(found))
+"""
+METHODS = {"PagedDecode.__init__", "PagedDecode.plan", "PagedDecode.run"}
+FUNCTIONS = {*kernlib.__all__} - {"PagedDecode", "__version__", "kernel_api"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = ForkServer(tmp_path_factory.mktemp("children"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def public(server, tmp_path):
+    """Return a function that says, under an environment, what is public for every api."""
+
+    def run(**variables):
+        child = server.run(PROGRAM, KERNLIB_DUMP_DIR=tmp_path / "dumps", **variables)
+        assert (child.status, child.stderr) == (0, "")
+        assert not (tmp_path / "dumps").exists(), "an import writes nothing"
+        return json.loads(child.stdout)
+
+    return run
+
+
+@pytest.mark.parametrize("variables", [{}, {"KERNLIB_LOG_LEVEL": "off"}], ids=["unset", "off"])
+def test_off_every_public_api_is_the_function_itself(public, variables):
+    assert public(**variables) == dict.fromkeys(METHODS | FUNCTIONS, "original")
+
+
+@pytest.mark.parametrize("level", ["calls", "dump"])
+def test_recorded_apis_are_wrapped(public, level):
+    found = public(KERNLIB_LOG_LEVEL=level)
+    assert found == dict.fromkeys(METHODS | FUNCTIONS, "wrapped")
+
+
+def test_a_filtered_api_is_the_function_itself(public):
+    found = public(KERNLIB_LOG_LEVEL="dump", KERNLIB_EXCLUDE="rms_norm,PagedDecode.*")
+    originals = METHODS | {"rms_norm"}
+    expected = dict.fromkeys(originals, "original")
+    assert found == expected | dict.fromkeys(FUNCTIONS - originals, "wrapped")
+
+
+def test_a_method_that_is_included_brings_its_set_up_along(public):
+    found = public(KERNLIB_LOG_LEVEL="dump", KERNLIB_INCLUDE="PagedDecode.run")
+    assert found == dict.fromkeys(METHODS, "wrapped") | dict.fromkeys(FUNCTIONS, "original")
+
+
+def test_lines_alone_need_no_set_up(public):
+    found = public(KERNLIB_LOG_LEVEL="args", KERNLIB_INCLUDE="PagedDecode.run")
+    originals = FUNCTIONS | METHODS - {"PagedDecode.run"}
+    assert found == dict.fromkeys(originals, "original") | {"PagedDecode.run": "wrapped"}
