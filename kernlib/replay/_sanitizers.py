@@ -39,9 +39,11 @@ class Fault:
     count: int = 1
 
 
+# A path that holds blanks begins with a slash: what else stands before it, such as the ``const``
+# after a member function's parameters, belongs to the function.
 _FRAME = re.compile(
     r"^\s*#\d+\s+0x[0-9a-f]+\s+(?:in\s+)?(?P<function>.*?)\s+"
-    r"(?:(?P<file>[^\s()][^()]*?):(?P<line>\d+)(?::\d+)?|\((?P<module>[^)]*)\))\s*$"
+    r"(?:(?P<file>/[^()]*?|[^\s()/][^\s()]*?):(?P<line>\d+)(?::\d+)?|\((?P<module>[^)]*)\))\s*$"
 )
 _HEAD = re.compile(r"^==\d+==\s*ERROR: AddressSanitizer: (?P<what>.+)$", re.MULTILINE)
 _ACCESS = re.compile(r"^(?P<direction>READ|WRITE) of size (?P<size>\d+)", re.MULTILINE)

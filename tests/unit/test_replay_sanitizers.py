@@ -51,6 +51,14 @@ RECORD = """  <record>
 MEMCHECK = f"<?xml version='1.0'?>\n<ComputeSanitizerOutput>\n{RECORD}{RECORD}"
 
 
+#: Functions and paths with blanks in them, and a path that no folder comes before.
+BLANKS = """==77==ERROR: AddressSanitizer: SEGV on unknown address 0x61ad22b6c440 (pc 0x7efc bp 0x7f)
+    #0 0x7f98 in faultlib::Take::operator()(long) const /my ws/include/elements.h:24
+    #1 0x7f98 in (anonymous namespace)::run(Take const&) /ws/csrc/k.cc:21:7
+    #2 0x7f98 in operator()<long int> ../sysdeps/start.c:58
+"""
+
+
 def test_a_heap_overflow_gives_kind_access_place_and_stack():
     fault = read_address_sanitizer(HEAP)
     assert fault.kind == "heap-buffer-overflow"
@@ -101,3 +109,13 @@ def test_a_torn_memcheck_file_is_read_up_to_the_tear(cut):
 def test_a_log_without_a_report_is_no_fault(read):
     assert read("all is well\n") is None
     assert read("") is None
+
+
+def test_blanks_are_told_apart_in_functions_and_paths():
+    """A const member function was once taken for a file called ``const /my ws/...``."""
+    frames = [(f.function, f.file, f.line) for f in read_address_sanitizer(BLANKS).frames]
+    assert frames == [
+        ("faultlib::Take::operator()(long) const", "/my ws/include/elements.h", 24),
+        ("(anonymous namespace)::run(Take const&)", "/ws/csrc/k.cc", 21),
+        ("operator()<long int>", "../sysdeps/start.c", 58),
+    ]
