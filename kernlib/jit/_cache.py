@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kernlib.jit._backend import backend_named
 from kernlib.jit._log import loader_logger
 from kernlib.jit._record import ArtifactMetadata, LibraryFacts, compare_records
 from kernlib.jit._workspace import artifacts_dir, quarantine_dir
@@ -81,6 +82,14 @@ def _judge(folder: Path, plan: BuildPlan) -> Artifact | str:
     if facts.name != plan.library:
         return f"its library is called {facts.name!r}"
     library = folder / facts.name
+    backend = backend_named(plan.record.backend)
+    if problem := _damage(library, facts) or backend.problem(library):
+        return problem
+    return Artifact(folder, library, facts.size, facts.sha256, plan.key, plan.record)
+
+
+def _damage(library: Path, facts: LibraryFacts) -> str:
+    """Return where a library differs from its record."""
     try:
         size = library.stat().st_size
         if size != facts.size:
@@ -89,7 +98,7 @@ def _judge(folder: Path, plan: BuildPlan) -> Artifact | str:
             return f"{facts.name} does not have the digest of its record"
     except OSError as error:
         return f"{facts.name} cannot be read ({error.strerror})"
-    return Artifact(folder, library, facts.size, facts.sha256, plan.key, plan.record)
+    return ""
 
 
 def find_artifact(plan: BuildPlan, config: Config) -> Artifact | None:

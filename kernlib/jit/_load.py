@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernlib.config import Mode, get_config
 from kernlib.errors import LoadError
+from kernlib.jit._backend import backend_named
 from kernlib.jit._build import prepare
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["Kernel", "load", "loaded_kernels"]
 class Kernel:
     """A loaded library and the functions it exports."""
 
-    def __init__(self, artifact: Artifact, module: Any) -> None:  # noqa: ANN401 - tvm_ffi.Module
+    def __init__(self, artifact: Artifact, module: Any) -> None:  # noqa: ANN401 - the module of its backend
         self.artifact = artifact
         self._module = module
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -83,26 +83,9 @@ def _kernel_of(artifact: Artifact) -> Kernel:
     return kernel
 
 
-def _open(artifact: Artifact) -> Any:  # noqa: ANN401 - tvm_ffi.Module
-    import tvm_ffi
-
-    if artifact.record.mode == Mode.SANITIZE:
-        _require_sanitizer(artifact)
-    try:
-        return tvm_ffi.load_module(str(artifact.library))
-    except (RuntimeError, OSError) as error:
-        raise LoadError(artifact.library, str(error)) from error
-
-
-def _require_sanitizer(artifact: Artifact) -> None:
-    """Refuse a sanitized library where AddressSanitizer is not in the process from the start.
-
-    It would end the process while the library is loaded.
-    """
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    if "libasan" not in maps and "libclang_rt.asan" not in maps:
-        remedy = "run with LD_PRELOAD=$(g++ -print-file-name=libasan.so), as kernlib-replay does"
-        raise LoadError(artifact.library, f"AddressSanitizer is not in this process; {remedy}")
+def _open(artifact: Artifact) -> Any:  # noqa: ANN401 - the module of its backend
+    record = artifact.record
+    return backend_named(record.backend).open(artifact.library, Mode(record.mode))
 
 
 def loaded_kernels() -> tuple[Kernel, ...]:

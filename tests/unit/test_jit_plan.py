@@ -19,7 +19,7 @@ from jit_samples import (
 from kernlib import jit
 from kernlib.config import Mode
 from kernlib.errors import SpecError, ToolchainError, UnsupportedTargetError
-from kernlib.jit import _plan
+from kernlib.jit import _native, _plan
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def test_another_compiler_version_changes_the_key(root, tmp_path, config):
 
 def test_versions_of_the_binding_layer_and_of_kernlib_change_the_key(root, config, monkeypatch):
     before = key(plain_spec(root), config)
-    folder, version = _plan._tvm_ffi()
+    folder, version = _native.tvm_ffi()
     with monkeypatch.context() as patch:
-        patch.setattr(_plan, "_tvm_ffi", lambda: (folder, version + ".1"))
+        patch.setattr(_native, "tvm_ffi", lambda: (folder, version + ".1"))
         assert key(plain_spec(root), config) != before
     monkeypatch.setattr(_plan, "__version__", "0.0.0")
     assert key(plain_spec(root), config) != before
@@ -129,7 +129,7 @@ def test_the_record_names_no_path_of_this_host(root, tmp_path, config, backend):
     plan = jit.plan(chosen(twice_spec(root, backend)), config)
     text = jit.record_json(plan.record).decode()
     assert str(tmp_path) not in text
-    assert str(Path(_plan._tvm_ffi()[0])) not in text
+    assert str(Path(_native.tvm_ffi()[0])) not in text
     assert "-I{root}/include" in plan.record.flags["cxx"]
     assert str(tmp_path) in plan.manifest
     assert "{" not in plan.manifest
