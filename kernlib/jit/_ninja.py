@@ -23,7 +23,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything a build runs: tools with their flags, units, and the library."""
+    """Everything a build runs: tools with their flags, units, and the library.
+
+    Without ``link`` the object of the one step is the library.
+    """
 
     title: str
     tools: tuple[tuple[str, tuple[str, ...]], ...]
@@ -55,14 +58,16 @@ def ninja_text(manifest: Manifest) -> str:
     for tool, words in manifest.tools:
         lines += [f"rule {tool}", f"  command = {_command(words)} -c $in -o $out",
                   f"  description = {tool} $out", ""]  # fmt: skip
-    linker, flags = manifest.link[0], manifest.link[1:]
-    lines += ["rule link", f"  command = {_escape(linker)} $in -o $out {_command(flags)}",
-              "  description = link $out", ""]  # fmt: skip
+    if manifest.link:
+        linker, flags = manifest.link[0], manifest.link[1:]
+        lines += ["rule link", f"  command = {_escape(linker)} $in -o $out {_command(flags)}",
+                  "  description = link $out", ""]  # fmt: skip
     for step in manifest.steps:
         lines.append(f"build {_path(step.object)}: {step.tool} {_path(step.source)}")
-    objects = " ".join(_path(step.object) for step in manifest.steps)
-    lines += [f"build {_path(manifest.library)}: link {objects}", "",
-              f"default {_path(manifest.library)}", ""]  # fmt: skip
+    if manifest.link:
+        objects = " ".join(_path(step.object) for step in manifest.steps)
+        lines.append(f"build {_path(manifest.library)}: link {objects}")
+    lines += ["", f"default {_path(manifest.library)}", ""]
     return "\n".join(lines)
 
 
