@@ -52,7 +52,7 @@ MEMCHECK = f"<?xml version='1.0'?>\n<ComputeSanitizerOutput>\n{RECORD}{RECORD}"
 
 
 #: Functions and paths with blanks in them, and a path that no folder comes before.
-BLANKS = """==77==ERROR: AddressSanitizer: SEGV on unknown address 0x61ad22b6c440 (pc 0x7efc bp 0x7f)
+BLANKS = """==77==ERROR: AddressSanitizer: SEGV on unknown address 0x61ad22b6c440 (pc 0x7efc)
     #0 0x7f98 in faultlib::Take::operator()(long) const /my ws/include/elements.h:24
     #1 0x7f98 in (anonymous namespace)::run(Take const&) /ws/csrc/k.cc:21:7
     #2 0x7f98 in operator()<long int> ../sysdeps/start.c:58
