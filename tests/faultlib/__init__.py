@@ -1,0 +1,20 @@
+"""A small library of kernels that fault when they are asked to.
+
+It stands for any package that puts ``@kernel_api`` on its public functions. Put the folder that
+holds it on ``sys.path``; it is not installed.
+"""
+
+from faultlib._apis import look_back, put, sum_rows, take_rows, take_twice
+from faultlib._plain import pause, row_means
+from faultlib._table import Table
+
+__all__ = [
+    "Table",
+    "look_back",
+    "pause",
+    "put",
+    "row_means",
+    "sum_rows",
+    "take_rows",
+    "take_twice",
+]
