@@ -9,7 +9,8 @@ __all__ = ["first_error"]
 # g++ and clang: file:line:col: error: ...; nvcc: file(line): error: ...; linkers; anything fatal.
 _ERROR = re.compile(
     r"^(?:[^\s:][^:]*:\d+(?::\d+)?: (?:fatal )?error: |[^\s(][^(]*\(\d+\): (?:catastrophic )?error"
-    r"|.*\bundefined reference to |.*\bcannot find -l|.*: error: |.*\bfatal\b.*: |error: )"
+    r"|.*\bundefined reference to |.*\bmultiple definition of "
+    r"|\S*/ld: (?!warning: |.*: in function )|.*: error: |.*\bfatal\b.*: |error: )"
 )
 _SOURCE = re.compile(r"^\s*(?:\d+ )?\s*\||^\s+\S|^\s*\^")
 _SHOWN = 3
