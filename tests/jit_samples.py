@@ -58,7 +58,7 @@ case " $* " in
 esac
 env > {folder}/environment.txt
 [ -e {folder}/say ] && cat {folder}/say && exit 1
-[ -e {folder}/wait ] && echo $$ >> {folder}/waiting.txt && sleep $(cat {folder}/wait)
+seconds=$(cat {folder}/wait 2>&-) && echo $$ >> {folder}/waiting.txt && sleep $seconds
 out= inputs= previous=
 for word in "$@"; do
   case "$previous $word" in

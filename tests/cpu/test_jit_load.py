@@ -204,6 +204,19 @@ def test_the_sanitizer_names_the_line_of_a_fault(root, config):
 
 
 @pytest.mark.requires("asan")
+def test_without_the_sanitizer_in_the_process_its_library_is_refused(root, config):
+    code = """
+from kernlib.errors import LoadError
+try:
+    jit.load(chosen(twice_spec(root)))
+except LoadError as error:
+    print(error)
+"""
+    said = python(code, root, config.replace(jit_mode=Mode.SANITIZE))
+    assert "LD_PRELOAD" in said
+
+
+@pytest.mark.requires("asan")
 def test_a_process_under_a_sanitizer_builds_with_compilers_that_are_not(root, config):
     found = subprocess.run(
         ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True

@@ -4,6 +4,8 @@ import contextlib
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -98,7 +100,7 @@ def test_a_killed_build_publishes_nothing_and_the_next_one_works(tmp_path, root,
     (tmp_path / "tools" / "wait").unlink()
     library = Path(python(PREPARE, root, config))
     assert library.is_file()
-    os.kill(compiler, signal.SIGTERM)
+    os.killpg(os.getpgid(compiler), signal.SIGTERM)
     assert jit.prepare(chosen(plain_spec(root)), config).library == library
 
 
@@ -109,6 +111,14 @@ def test_sixteen_processes_make_one_artifact(tmp_path, root, config):
     assert ends == [(f"{library}\n", "", 0)] * 16
     assert compiled(tmp_path) == 1
     assert len(entries(config)) == 1
+
+
+def test_threads_that_build_from_the_same_sources_do_not_meet(root, config):
+    configs = [config.replace(extra_cflags=(f"-DN={n}",)) for n in range(8)]
+    with ThreadPoolExecutor(len(configs)) as pool:
+        artifacts = list(pool.map(partial(jit.prepare, chosen(plain_spec(root))), configs))
+    assert len({artifact.library.read_text() for artifact in artifacts}) == 1
+    assert len(entries(config)) == len(configs)
 
 
 def test_without_a_lock_the_result_is_the_same(tmp_path, root, config):
