@@ -19,6 +19,7 @@ __all__ = [
     "ConfigError",
     "IncludeError",
     "KernlibError",
+    "LaunchError",
     "LoadError",
     "MissingArtifactError",
     "NotReplayableError",
@@ -167,6 +168,20 @@ class LoadError(KernlibError):
 
     def __str__(self) -> str:
         return f"{self.path}: could not be loaded: {self.reason}"
+
+
+class LaunchError(KernlibError, RuntimeError):
+    """A kernel could not be launched, or the device was in error before."""
+
+    def __init__(self, kernel: str, device: str, reason: str, code: int) -> None:
+        super().__init__(kernel, device, reason, code)
+        self.kernel = kernel
+        self.device = device
+        self.reason = reason
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.kernel} on {self.device}: {self.reason} (error {self.code})"
 
 
 class RegistryError(KernlibError):

@@ -1,10 +1,11 @@
-"""One interface for g++, nvcc and other toolchains."""
+"""One interface for g++, nvcc and Triton."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernlib.jit._native import Native
+from kernlib.jit._triton import Triton
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,11 @@ class Backend(Protocol):
         """
 
 
-_BACKENDS: dict[str, Backend] = {"cpu": Native("cpu"), "cuda": Native("cuda")}
+_BACKENDS: dict[str, Backend] = {
+    "cpu": Native("cpu"),
+    "cuda": Native("cuda"),
+    "triton": Triton(),
+}
 
 
 def backend_named(name: str) -> Backend:

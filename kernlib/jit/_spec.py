@@ -15,12 +15,13 @@ _Data = TypeVar("_Data", "KernelSpec", "KernelChoice")
 
 __all__ = ["BACKENDS", "KernelChoice", "KernelSpec"]
 
-BACKENDS = ("cpu", "cuda")
+BACKENDS = ("cpu", "cuda", "triton")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]+", re.ASCII)
-_UNITS = {"cpu": (".cc", ".cpp"), "cuda": (".cu", ".cc", ".cpp")}
-_FAMILIES = {"cpu": "cpu", "cuda": "architectures such as sm_90a or sm_80+"}
+_UNITS = {"cpu": (".cc", ".cpp"), "cuda": (".cu", ".cc", ".cpp"), "triton": (".py",)}
+_ARCHITECTURES = "architectures such as sm_90a or sm_80+"
+_FAMILIES = {"cpu": "cpu", "cuda": _ARCHITECTURES, "triton": _ARCHITECTURES}
 _LONGEST_URI = 150
 
 

@@ -19,6 +19,7 @@ SAMPLES = {
     "MissingArtifactError": ("norm-cpu", "0123abcd", "an artifact of version 0.0.9"),
     "BuildError": ("norm-cpu", "cpu", "debug", Path("/ws/build.log"), "norm.cc:3: error: no"),
     "LoadError": (Path("/ws/norm.so"), "undefined symbol"),
+    "LaunchError": ("silu_and_mul_fp16_256", "cuda:1", "invalid device context", 201),
     "RegistryError": ("rms_norm", "is claimed twice"),
     "CapsuleError": (Path("/dumps/000042-rms_norm"), "call.json is torn"),
     "SelectionError": ("no call 42 in /dumps", "Look with --list"),
