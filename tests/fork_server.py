@@ -10,7 +10,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Child", "ForkServer"]
+__all__ = ["QUIET", "Child", "ForkServer"]
+
+#: No threads that a fork could lose, and no warning that there might be some.
+QUIET = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::DeprecationWarning"}
 
 
 @dataclass
@@ -39,7 +42,7 @@ class ForkServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | QUIET,
         )
 
     def run(self, program, **variables):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import ForkServer
+from fork_server import QUIET, ForkServer
 from recording_samples import arguments, check_whole
 
 from kernlib import dump, jit
@@ -140,11 +140,10 @@ def killed(count, folder, **variables):
         "KERNLIB_LOG_LEVEL": "dump",
         "KERNLIB_LOG_DEST": str(folder / "calls-%p.log"),
         "KERNLIB_DUMP_DIR": str(folder / "dumps"),
-        "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, str(Path(__file__).with_name("recording_kills.py")), str(count)]
     done = subprocess.run(
-        command, env=os.environ | environment | variables,
+        command, env=os.environ | QUIET | environment | variables,
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

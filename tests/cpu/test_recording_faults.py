@@ -193,7 +193,7 @@ def test_a_log_destination_takes_pid_rank_and_host(run, tmp_path):
 
 
 FORK = """
-import multiprocessing, os, torch
+import multiprocessing, os, pathlib, torch
 from kernlib import kernel_api, rms_norm
 
 def norm():
@@ -204,7 +204,8 @@ def fork_inside(x):
     pid = os.fork()
     if pid:
         assert os.waitpid(pid, 0)[1] == 0
-        del x[:]
+        mine = pathlib.Path(os.environ["KERNLIB_DUMP_DIR"]).glob(f"*-{os.getpid()}/*-fork_inside")
+        assert b'"started"' in next(mine).joinpath("call.json").read_bytes()
     return pid
 
 norm()
@@ -212,7 +213,7 @@ worker = multiprocessing.get_context("fork").Process(target=norm)
 worker.start()
 worker.join()
 assert worker.exitcode == 0
-if fork_inside([1]) == 0:
+if fork_inside(1) == 0:
     norm()
     os._exit(0)
 norm()
