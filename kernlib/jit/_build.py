@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,14 +21,23 @@ import msgspec
 
 from kernlib.config import get_config
 from kernlib.errors import BuildError, LoadError, MissingArtifactError, ToolchainError
-from kernlib.jit._cache import Artifact, examine, find_artifact, private_folder, publish
+from kernlib.jit._cache import (
+    Artifact,
+    examine,
+    find_artifact,
+    private_folder,
+    publish,
+    take,
+)
 from kernlib.jit._errors import first_error
+from kernlib.jit._lock import locked
 from kernlib.jit._log import loader_logger
 from kernlib.jit._ninja import compile_commands
 from kernlib.jit._plan import plan as make_plan
 from kernlib.jit._resources import job_count
 from kernlib.jit._toolchain import clean_environment
-from kernlib.jit._workspace import artifacts_dir, locks_dir, logs_dir, workspace_dir
+from kernlib.jit._usage import discard
+from kernlib.jit._workspace import artifacts_dir, logs_dir, workspace_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,10 +46,13 @@ if TYPE_CHECKING:
     from kernlib.jit._plan import BuildPlan
     from kernlib.jit._spec import KernelChoice
 
-__all__ = ["prepare", "prepare_plan"]
+__all__ = ["prepare", "prepare_plan", "unusable"]
 
 _QUIET_SECONDS = 1.0
 _PATIENCE_SECONDS = 10
+#: A compiler that found no room may find none for its message either.
+_ROOM = 64 << 10
+_NO_ROOM = re.compile("No space left on device|Disk quota exceeded|File size limit exceeded")
 
 
 def prepare(
@@ -56,48 +71,39 @@ def prepare_plan(plan: BuildPlan, config: Config) -> Artifact:
     """Return the valid artifact of a plan, building it if there is none."""
     if config.jit_disable:
         return _existing(plan, config)
-    if config.jit_cache and (found := find_artifact(plan, config)) is not None:
+    look = partial(take if config.jit_cache else _nothing, plan, config)
+    if (found := look()) is not None:
         loader_logger(config).debug("found %s: %s", plan.record.uri, found.path)
         return found
     try:
-        with _locked(plan, config):
-            if config.jit_cache and (found := find_artifact(plan, config)) is not None:
-                return found
-            return _build(plan, config)
+        with locked(plan, config, look) as theirs:
+            found = theirs or (find_artifact(plan, config) if config.jit_cache else None)
+            return found or _build(plan, config)
     except OSError as error:
-        folder = workspace_dir(config)
-        reason = f"{error}; make it writable, or set KERNLIB_WORKSPACE to a folder that is"
-        raise LoadError(folder, reason) from error
+        raise unusable(config, error) from error
+
+
+def _nothing(_: BuildPlan, __: Config) -> None:
+    """Look where there is nothing to find: the cache is off."""
+
+
+def unusable(config: Config, error: OSError) -> LoadError:
+    """Return what to say when the workspace cannot be written: no permission, or no room."""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    remedy = "make room" if full else "make it writable"
+    suitable = "with room" if full else "that is"
+    reason = f"{error}; {remedy}, or set KERNLIB_WORKSPACE to a folder {suitable}"
+    return LoadError(workspace_dir(config), reason)
 
 
 def _existing(plan: BuildPlan, config: Config) -> Artifact:
     """Return the valid artifact; a bad one stays where it is, since no build will replace it."""
+    if config.jit_cache and (artifact := take(plan, config)) is not None:
+        return artifact
     found = examine(plan, config)
-    if isinstance(found, Artifact) and config.jit_cache:
-        return found
     if isinstance(found, Artifact):
         found = f"{found.path}, which KERNLIB_JIT_CACHE=0 ignores"
     raise MissingArtifactError(plan.record.uri, plan.key, found)
-
-
-@contextlib.contextmanager
-def _locked(plan: BuildPlan, config: Config) -> Iterator[None]:
-    """Hold the lock of a key, which only saves double work: publishing is safe without it."""
-    import filelock
-
-    path = locks_dir(config) / f"{plan.key}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path)
-    try:
-        lock.acquire()
-    except (OSError, NotImplementedError) as error:
-        loader_logger(config).info("%s: no lock (%s); building without one", path, error)
-        yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _build(plan: BuildPlan, config: Config) -> Artifact:
@@ -119,12 +125,18 @@ def _build(plan: BuildPlan, config: Config) -> Artifact:
         )  # fmt: skip
         return publish(folder, plan, config, seconds)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        discard(folder)
         raise
 
 
 def _write_sources(plan: BuildPlan) -> None:
-    """Put the include closure where the compilers and their line tables will name it."""
+    """Put the include closure where the compilers and their line tables will name it.
+
+    The folder's time says that a build needs it now, before there is an artifact to say so.
+    """
+    plan.source_dir.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(PermissionError):
+        os.utime(plan.source_dir)
     for label, text in plan.files.items():
         path = plan.source_dir / label
         try:
@@ -185,11 +197,14 @@ def _stop(ninja: subprocess.Popen[bytes]) -> None:
 
 
 def _fail(plan: BuildPlan, config: Config, log: str) -> NoReturn:
+    first = first_error(log)
+    if _NO_ROOM.search(log) or shutil.disk_usage(artifacts_dir(config)).free < _ROOM:
+        raise unusable(config, OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {first}"))
     path = logs_dir(config) / f"{plan.key}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(log, encoding="utf-8")
     record = plan.record
-    raise BuildError(record.uri, record.target, record.mode, path, first_error(log))
+    raise BuildError(record.uri, record.target, record.mode, path, first)
 
 
 @contextlib.contextmanager

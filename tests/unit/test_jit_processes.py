@@ -124,7 +124,7 @@ def test_threads_that_build_from_the_same_sources_do_not_meet(root, config):
 def test_without_a_lock_the_result_is_the_same(tmp_path, root, config):
     """Locks may be local to a node: every process builds, one is published."""
     code = "import contextlib\nfrom kernlib.jit import _build\n"
-    code += "_build._locked = lambda *_: contextlib.nullcontext()\n" + PREPARE
+    code += "_build.locked = lambda *_: contextlib.nullcontext()\n" + PREPARE
     (tmp_path / "tools" / "wait").write_text("1")
     children = [start_python(code, root, config) for _ in range(4)]
     wait_for(tmp_path / "tools" / "waiting.txt", 2)
