@@ -1,5 +1,6 @@
 """Records calls in a child process that may die, and replays them with the command."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -69,7 +70,9 @@ def fault_line(marker, library=TESTS):
 
 
 def _environment(library, variables):
-    return os.environ | {"PYTHONPATH": str(library)} | variables
+    # In front of what is there: a machine may keep packages in a folder of PYTHONPATH.
+    places = os.pathsep.join(filter(None, (str(library), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": places} | variables
 
 
 def record(code, dumps, *, device="cpu", library=TESTS, **variables):
@@ -130,10 +133,19 @@ def replay(path, *arguments, library=TESTS, packages=("faultlib",), **variables)
     return Replayed(done.returncode, report["verdict"], report["calls"])
 
 
-def capsule(dumps, pattern="*"):
-    """Return the only capsule whose folder matches."""
-    (found,) = Path(dumps).glob(f"*/[0-9]*-{pattern}")
+def capsule(dumps, api="*", number=None):
+    """Return the only capsule of an api, or of a call."""
+    digits = "[0-9]*" if number is None else f"{number:06d}"
+    (found,) = Path(dumps).glob(f"*/{digits}-{api}")
     return found
+
+
+def modes_built(workspace, header):
+    """Return the modes in which a workspace holds builds of these very bytes of ELEMENTS."""
+    digest = hashlib.sha256(header.read_bytes()).hexdigest()
+    found = workspace.glob("artifacts/*/build.json")
+    records = [json.loads(path.read_text(encoding="utf-8"))["record"] for path in found]
+    return {record["mode"] for record in records if record["sources"].get(ELEMENTS) == digest}
 
 
 def recorded_call(path):

@@ -33,7 +33,8 @@ def symbols(library):
 def test_a_library_is_built_for_one_target(root, config, target):
     artifact = jit.prepare(chosen(twice_spec(root, "cuda"), target), config)
     assert artifact.record.target == target
-    assert sorted(artifact.record.toolchain) == ["cxx", "nvcc"]
+    # Variables of the machine that compilers read may stand there too.
+    assert {"cxx", "nvcc"} <= set(artifact.record.toolchain)
     assert "__tvm_ffi_twice" in symbols(artifact.library)
 
 
