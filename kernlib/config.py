@@ -163,6 +163,14 @@ class Config:
         "KERNLIB_JIT_SOURCES", "a folder with one folder per kernel URI",
         "Take the sources of a kernel from here instead of the installed package; to diagnose.",
     )  # fmt: skip
+    aot_dir: Path | None = optional_path(
+        "KERNLIB_AOT_DIR", "a folder that `kernlib aot build` wrote",
+        "Artifacts built ahead of time; the installed package kernlib-aot when unset.",
+    )  # fmt: skip
+    allow_version_mismatch: bool = switch(
+        "KERNLIB_ALLOW_VERSION_MISMATCH",
+        "An experiment: load an ahead-of-time artifact of another version or other sources.",
+    )
     loader_log_level: str = variable(
         "KERNLIB_LOADER_LOG_LEVEL", "warning", ", ".join(_LOADER_LEVELS),
         "What the JIT and the artifact loader say, apart from the call log.",

@@ -26,6 +26,7 @@ __all__ = [
     "RegistryError",
     "SelectionError",
     "SpecError",
+    "StaleArtifactError",
     "ToolchainError",
     "UnsupportedTargetError",
 ]
@@ -137,6 +138,24 @@ class MissingArtifactError(KernlibError):
             f"{self.spec}: no valid artifact with key {self.key} and KERNLIB_JIT_DISABLE is set; "
             f"found {self.found}. Unset KERNLIB_JIT_DISABLE to build it here, "
             "or bring the artifact workspace of a machine that built it"
+        )
+
+
+class StaleArtifactError(MissingArtifactError):
+    """An artifact built ahead of time is not what is wanted, and nothing can be built."""
+
+    def __init__(self, spec: str, key: str, package: Path, found: str, obstacle: str) -> None:
+        super().__init__(spec, key, found)
+        self.args = (spec, key, package, found, obstacle)
+        self.package = package
+        self.obstacle = obstacle
+
+    def __str__(self) -> str:
+        return (
+            f"{self.spec}: the ahead-of-time artifact {self.package} is not the wanted one "
+            f"(key {self.key}): {self.found}. It cannot be built here: {self.obstacle}. "
+            "Install the kernlib-aot made for this kernlib, or make one with kernlib aot build; "
+            "KERNLIB_ALLOW_VERSION_MISMATCH=1 loads what is there, as an experiment"
         )
 
 

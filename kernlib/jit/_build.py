@@ -21,6 +21,7 @@ import msgspec
 
 from kernlib.config import get_config
 from kernlib.errors import BuildError, LoadError, MissingArtifactError, ToolchainError
+from kernlib.jit._aot import find_ahead, stale, tell_refusal
 from kernlib.jit._cache import (
     Artifact,
     examine,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from kernlib.jit._plan import BuildPlan
     from kernlib.jit._spec import KernelChoice
 
-__all__ = ["prepare", "prepare_plan", "unusable"]
+__all__ = ["build_plan", "prepare", "prepare_plan", "unusable"]
 
 _QUIET_SECONDS = 1.0
 _PATIENCE_SECONDS = 10
@@ -68,13 +69,27 @@ def prepare(
 
 
 def prepare_plan(plan: BuildPlan, config: Config) -> Artifact:
-    """Return the valid artifact of a plan, building it if there is none."""
+    """Return the valid artifact of a plan: from disk, from a package, or built now."""
     if config.jit_disable:
         return _existing(plan, config)
-    look = partial(take if config.jit_cache else _nothing, plan, config)
-    if (found := look()) is not None:
+    if config.jit_cache and (found := take(plan, config)) is not None:
         loader_logger(config).debug("found %s: %s", plan.record.uri, found.path)
         return found
+    ahead = find_ahead(plan, config) if config.jit_cache else None
+    if isinstance(ahead, Artifact):
+        return ahead
+    if ahead is not None and plan.missing is not None:
+        raise stale(ahead, plan, str(plan.missing))
+    if ahead is not None:
+        tell_refusal(ahead, plan, config)
+    return build_plan(plan, config)
+
+
+def build_plan(plan: BuildPlan, config: Config) -> Artifact:
+    """Return the artifact of a plan, built here: now, or by another process meanwhile."""
+    if plan.missing is not None:
+        raise plan.missing
+    look = partial(take if config.jit_cache else _nothing, plan, config)
     try:
         with locked(plan, config, look) as theirs:
             found = theirs or (find_artifact(plan, config) if config.jit_cache else None)
@@ -100,9 +115,16 @@ def _existing(plan: BuildPlan, config: Config) -> Artifact:
     """Return the valid artifact; a bad one stays where it is, since no build will replace it."""
     if config.jit_cache and (artifact := take(plan, config)) is not None:
         return artifact
+    ahead = find_ahead(plan, config) if config.jit_cache else None
+    if isinstance(ahead, Artifact):
+        return ahead
+    if ahead is not None:
+        raise stale(ahead, plan, "KERNLIB_JIT_DISABLE is set")
     found = examine(plan, config)
     if isinstance(found, Artifact):
         found = f"{found.path}, which KERNLIB_JIT_CACHE=0 ignores"
+    elif plan.missing is not None:
+        found = f"none of this record among the artifacts, and no toolchain ({plan.missing})"
     raise MissingArtifactError(plan.record.uri, plan.key, found)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kernlib.config import Config
     from kernlib.jit._plan import BuildPlan
-    from kernlib.jit._record import BuildRecord
+    from kernlib.jit._record import BuildRecord, Difference
 
 __all__ = [
     "METADATA",
@@ -62,6 +62,8 @@ class Artifact:
     sha256: str
     key: str
     record: BuildRecord
+    #: What an experiment overlooked: the library was loaded although its record differs so.
+    mismatch: tuple[Difference, ...] = ()
 
 
 def _sha256(path: Path) -> str:
@@ -222,6 +224,7 @@ def _metadata(folder: Path, plan: BuildPlan, seconds: float) -> ArtifactMetadata
     built = {
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
+        "libc": os.confstr("CS_GNU_LIBC_VERSION") or "unknown",
         "seconds": f"{seconds:.2f}",
     }
     return ArtifactMetadata(key=plan.key, record=plan.record, library=facts, built=built)

@@ -8,28 +8,31 @@ from typing import TYPE_CHECKING
 
 from kernlib._version import __version__
 from kernlib.config import get_config
-from kernlib.errors import UnsupportedTargetError
+from kernlib.errors import ToolchainError, UnsupportedTargetError
 from kernlib.jit._backend import backend_named
-from kernlib.jit._ninja import ninja_text
+from kernlib.jit._ninja import Manifest, ninja_text
 from kernlib.jit._record import BuildRecord, record_key
 from kernlib.jit._sources import GENERATED
-from kernlib.jit._workspace import generated_dir
+from kernlib.jit._toolchain import flag_variables
+from kernlib.jit._workspace import source_dir_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kernlib.config import Config, Mode
-    from kernlib.jit._ninja import Manifest
+    from kernlib.jit._backend import Backend
     from kernlib.jit._spec import KernelChoice
 
 __all__ = ["BuildPlan", "plan"]
 
-_DIGEST_DIGITS = 16
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan:
-    """A build before it is made; ``files`` is the exact include closure by label."""
+    """A build before it is made; ``files`` is the exact include closure by label.
+
+    ``missing`` says why it cannot be made on this machine. Then the record names no toolchain: its
+    key is that of no artifact, but what was built elsewhere can be compared with all the rest.
+    """
 
     choice: KernelChoice
     mode: Mode
@@ -38,6 +41,7 @@ class BuildPlan:
     files: dict[str, bytes]
     source_dir: Path
     steps: Manifest
+    missing: ToolchainError | None = None
 
     @property
     def manifest(self) -> str:
@@ -53,7 +57,9 @@ class BuildPlan:
 def plan(choice: KernelChoice, config: Config | None = None, mode: Mode | None = None) -> BuildPlan:
     """Return what building a choice takes; reads sources, starts no compiler that is known.
 
-    Raises UnsupportedTargetError, SpecError, IncludeError or ToolchainError.
+    A missing toolchain is told in the plan: an artifact from elsewhere may take its place.
+
+    Raises UnsupportedTargetError, SpecError, IncludeError, or ToolchainError without tvm-ffi.
     """
     config = get_config() if config is None else config
     mode = config.jit_mode if mode is None else mode
@@ -64,6 +70,7 @@ def plan(choice: KernelChoice, config: Config | None = None, mode: Mode | None =
     flags = backend.flags(spec, mode, target, config)
     override = config.jit_sources / spec.uri if config.jit_sources is not None else None
     files = backend.files(spec, override if override is not None and override.is_dir() else None)
+    toolchain, missing = _toolchain(backend, config)
     record = BuildRecord(
         uri=spec.uri,
         name=spec.name,
@@ -76,12 +83,11 @@ def plan(choice: KernelChoice, config: Config | None = None, mode: Mode | None =
         flags=flags,
         target=target,
         mode=str(mode),
-        toolchain=backend.identity(config),
+        toolchain=toolchain,
         tvm_ffi=backend.binding(),
         kernlib=__version__,
     )
-    digest = hashlib.sha256(repr(record.sources).encode()).hexdigest()
-    source_dir = generated_dir(config) / spec.uri / digest[:_DIGEST_DIGITS]
+    source_dir = source_dir_of(record, config)
     return BuildPlan(
         choice=choice,
         mode=mode,
@@ -89,5 +95,18 @@ def plan(choice: KernelChoice, config: Config | None = None, mode: Mode | None =
         key=record_key(record),
         files=files,
         source_dir=source_dir,
-        steps=backend.manifest(record, source_dir, config),
+        steps=_no_steps(record) if missing else backend.manifest(record, source_dir, config),
+        missing=missing,
     )
+
+
+def _toolchain(backend: Backend, config: Config) -> tuple[dict[str, str], ToolchainError | None]:
+    try:
+        return backend.identity(config), None
+    except ToolchainError as error:
+        return flag_variables(), error.with_traceback(None)
+
+
+def _no_steps(record: BuildRecord) -> Manifest:
+    title = f"{record.uri} for {record.target}, {record.mode}: no toolchain on this machine"
+    return Manifest(title=title, tools=(), steps=(), link=(), library=f"{record.name}.so")

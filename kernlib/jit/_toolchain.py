@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
     from kernlib.config import Config
 
-__all__ = ["Toolchain", "clean_environment", "find_toolchain", "toolchain_identity"]
+__all__ = [
+    "Toolchain",
+    "clean_environment",
+    "find_toolchain",
+    "flag_variables",
+    "toolchain_class",
+    "toolchain_identity",
+]
 
 _SECONDS = 60
 #: What sanitizers and profilers inject into a process is meant for it, not for its compilers.
@@ -32,6 +39,11 @@ _STEERING = (
     "COMPILER_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "GCC_EXEC_PREFIX",
     "LIBRARY_PATH", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS",
 )  # fmt: skip
+
+#: Of these, the ones that hold flags; the others name folders of the machine that builds.
+_FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+_REMARKS = re.compile(r"\([^)]*\)")
+_VERSION = re.compile(r"(?<![\w.])V?(\d+)\.\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +194,38 @@ def find_toolchain(backend: str, config: Config) -> Toolchain:
         found = Toolchain(cxx=cxx, identity=identity)
     _found[key] = found
     return found
+
+
+def flag_variables() -> dict[str, str]:
+    """Return the variables of the environment that add flags to a compiler's own."""
+    return {name: value for name in _FLAGS if (value := os.environ.get(name))}
+
+
+def toolchain_class(identity: Mapping[str, str]) -> dict[str, str]:
+    """Return what of a toolchain two machines must share for one to run what the other built.
+
+    Of a host compiler that is its family, major version and processor (``g++ 12, x86_64``), of
+    nvcc its major version, of any other tool all of it.
+    """
+    found = {name: text for name, text in identity.items() if name not in _STEERING}
+    if text := found.get("cxx"):
+        compiler, _, machine = text.rpartition(", ")
+        found["cxx"] = f"{_family(compiler)}, {machine.partition('-')[0]}"
+    if text := found.get("nvcc"):
+        found["nvcc"] = _family(text)
+    return {**found, **{name: identity[name] for name in _FLAGS if name in identity}}
+
+
+def _family(text: str) -> str:
+    """Return name and major version: ``g++ 12`` of ``g++ (Debian 12.2.0-14) 12.2.0``."""
+    plain = _REMARKS.sub(" ", text)
+    version = _VERSION.search(plain)
+    if version is None:
+        return text
+    words = plain[: version.start()].lower()
+    known = ("clang", "g++", "gcc", "c++", "nvcc")
+    name = next((word for word in known if word in words), " ".join(words.split()))
+    return f"{'g++' if name in {'gcc', 'c++'} else name} {version[1]}"
 
 
 def toolchain_identity(backend: str, config: Config) -> dict[str, str]:

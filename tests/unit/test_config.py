@@ -40,6 +40,8 @@ OTHER = {
     "extra_cudaflags": ("-Xptxas", "-v"),
     "extra_ldflags": ('-Wl,-rpath,"$ORIGIN"',),
     "jit_sources": Path("/capsule/sources"),
+    "aot_dir": Path("/aot"),
+    "allow_version_mismatch": True,
     "loader_log_level": "debug",
 }
 
@@ -60,6 +62,7 @@ BAD = {
     "extra_cflags": ('-D"open',),
     "extra_cudaflags": ("'",),
     "extra_ldflags": ('"',),
+    "allow_version_mismatch": ("yes",),
     "loader_log_level": ("trace",),
 }
 ROWS = {row.field: row for row in variables()}

@@ -17,6 +17,13 @@ SAMPLES = {
     "ToolchainError": ("nvcc", "not found", "Install CUDA or set KERNLIB_NVCC"),
     "UnsupportedTargetError": ("norm-cuda", "sm_70", ("sm_80+", "sm_90a")),
     "MissingArtifactError": ("norm-cpu", "0123abcd", "an artifact of version 0.0.9"),
+    "StaleArtifactError": (
+        "norm-cpu",
+        "0123abcd",
+        Path("/aot/89ef"),
+        "kernlib: recorded 0.0.9, here 0.1.0",
+        "KERNLIB_JIT_DISABLE is set",
+    ),
     "BuildError": ("norm-cpu", "cpu", "debug", Path("/ws/build.log"), "norm.cc:3: error: no"),
     "LoadError": (Path("/ws/norm.so"), "undefined symbol"),
     "LaunchError": ("silu_and_mul_fp16_256", "cuda:1", "invalid device context", 201),

@@ -182,8 +182,10 @@ def test_an_unsupported_target_is_refused_before_any_compiler(root, tmp_path):
 @pytest.mark.parametrize(("tool", "package"), [("cxx", r"g\+\+"), ("nvcc", "CUDA toolkit")])
 def test_a_missing_compiler_is_named_with_its_variable(root, tmp_path, tool, package):
     config = fake_config(tmp_path, **{tool: "/no/such/compiler"})
+    choice = chosen(plain_spec(root, "cuda"))
+    assert isinstance(jit.plan(choice, config).missing, ToolchainError)
     with pytest.raises(ToolchainError, match=package) as raised:
-        jit.plan(chosen(plain_spec(root, "cuda")), config)
+        jit.prepare(choice, config)
     assert "/no/such/compiler" in str(raised.value)
     assert f"KERNLIB_{tool.upper()}" in str(raised.value)
 
@@ -197,7 +199,7 @@ def test_a_compiler_that_does_not_answer_is_named(root, tmp_path):
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
     with pytest.raises(ToolchainError, match="--version"):
-        jit.plan(chosen(plain_spec(root)), fake_config(tmp_path, cxx=str(broken)))
+        jit.prepare(chosen(plain_spec(root)), fake_config(tmp_path, cxx=str(broken)))
 
 
 WARM = "print(jit.plan(chosen(plain_spec(root))).key)"
