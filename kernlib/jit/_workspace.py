@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from kernlib.errors import LoadError
 
 if TYPE_CHECKING:
     from kernlib.config import Config
+    from kernlib.jit._record import BuildRecord
 
 __all__ = [
     "artifacts_dir",
@@ -17,9 +19,12 @@ __all__ = [
     "locks_dir",
     "logs_dir",
     "quarantine_dir",
+    "source_dir_of",
     "source_root",
     "workspace_dir",
 ]
+
+_DIGEST_DIGITS = 16
 
 
 @cache
@@ -49,6 +54,12 @@ def workspace_dir(config: Config) -> Path:
 def generated_dir(config: Config) -> Path:
     """Return the folder of rendered and copied sources."""
     return workspace_dir(config) / "generated"
+
+
+def source_dir_of(record: BuildRecord, config: Config) -> Path:
+    """Return the folder of the sources of one build; other sources are in another one."""
+    digest = hashlib.sha256(repr(record.sources).encode()).hexdigest()
+    return generated_dir(config) / record.uri / digest[:_DIGEST_DIGITS]
 
 
 def artifacts_dir(config: Config) -> Path:
