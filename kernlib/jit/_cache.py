@@ -12,6 +12,8 @@ import time
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,8 +26,6 @@ from kernlib.jit._usage import discard, doubt, hold, in_use, remove
 from kernlib.jit._workspace import artifacts_dir, quarantine_dir
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kernlib.config import Config
     from kernlib.jit._plan import BuildPlan
     from kernlib.jit._record import BuildRecord, Difference
@@ -48,6 +48,7 @@ _CHUNK = 1 << 20
 #: A build holds its folder from the start; this long it may take from making it to holding it.
 _SETTLED_SECONDS = 60
 _RENAMES = 3
+_LIBC = "CS_GNU_LIBC_VERSION"
 
 _decoder = msgspec.json.Decoder(ArtifactMetadata)
 
@@ -99,15 +100,22 @@ def _distrust(path: Path) -> str:
     """Return why somebody else may have put code into what is to be loaded.
 
     A file is trusted if it belongs to this user or root, and nobody else can write to it. A group
-    that is the owner's own, as many systems give every user one, is nobody else.
+    that is the owner's own, as many systems give every user one, is nobody else. Nor is anybody
+    who can write to kernlib itself.
     """
-    facts = path.stat()
-    if facts.st_uid not in {0, os.geteuid()}:
+    facts, own = path.stat(), _own()
+    if facts.st_uid not in {0, os.geteuid(), own.st_uid}:
         return f"{path.name} belongs to user {facts.st_uid}, not to {os.geteuid()} or root"
     shared = facts.st_mode & stat.S_IWGRP and facts.st_gid not in {0, facts.st_uid}
+    shared = shared and not (own.st_mode & stat.S_IWGRP and own.st_gid == facts.st_gid)
     if facts.st_mode & stat.S_IWOTH or shared:
         return f"{path.name} can be written by others ({stat.filemode(facts.st_mode)})"
     return ""
+
+
+@cache
+def _own() -> os.stat_result:
+    return Path(__file__).stat()
 
 
 def _judge(folder: Path, plan: BuildPlan) -> Artifact | str:
@@ -224,7 +232,7 @@ def _metadata(folder: Path, plan: BuildPlan, seconds: float) -> ArtifactMetadata
     built = {
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
-        "libc": os.confstr("CS_GNU_LIBC_VERSION") or "unknown",
+        "libc": os.confstr(_LIBC) or "" if _LIBC in os.confstr_names else "",
         "seconds": f"{seconds:.2f}",
     }
     return ArtifactMetadata(key=plan.key, record=plan.record, library=facts, built=built)
