@@ -14,7 +14,7 @@ import time
 
 import torch
 
-from kernlib import PagedDecode, jit, kernel_api, rms_norm
+from kernlib import PagedDecode, _builds, jit, kernel_api, rms_norm
 from kernlib.ops import _norm, _paged_decode
 
 BEFORE, INSIDE, DONE, AFTER = range(4)
@@ -64,12 +64,14 @@ def kill_one(memory):
 
 
 def main():
+    """Make everything ready that the children would each do again, then fork them."""
     torch.set_num_threads(1)
     for choice in (
         *_norm.norm_kernels(torch.ones(1)),
         *_paged_decode.run_kernels(_Decode(), torch.ones(1)),
     ):
         jit.load(choice)
+        _builds._capture(choice)
     with mmap.mmap(-1, MARK.size) as memory:
         for _ in range(int(sys.argv[1])):
             print(json.dumps(kill_one(memory)), flush=True)  # noqa: T201 - its output
