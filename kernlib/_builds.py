@@ -40,16 +40,21 @@ def _capture(choice: KernelChoice) -> CapturedBuild | None:
         plan = jit.plan(choice)
     except KernlibError:
         return None
+    key, record = plan.key, plan.record
     library, problem = None, None
     try:
         artifact = jit.prepare(choice)
         library = dump.LibraryRef(
             path=str(artifact.library), size=artifact.size, sha256=artifact.sha256
         )
+        if artifact.mismatch:  # the plan, its sources and its key are not those of the library
+            problem = jit.mismatch_text(artifact.mismatch)
+        else:  # what was built elsewhere names the toolchain there
+            key, record = artifact.key, artifact.record
     except KernlibError as error:
         problem = str(error)
     ref = dump.BuildRef(
-        key=plan.key,
+        key=key,
         uri=choice.spec.uri,
         backend=choice.spec.backend,
         target=choice.target,
@@ -58,4 +63,4 @@ def _capture(choice: KernelChoice) -> CapturedBuild | None:
         library=library,
         problem=problem,
     )
-    return CapturedBuild(ref, jit.record_json(plan.record), plan.manifest, plan.files)
+    return CapturedBuild(ref, jit.record_json(record), plan.manifest, plan.files)

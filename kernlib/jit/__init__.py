@@ -1,5 +1,6 @@
 """Builds and loads kernels: specs, toolchains, cache."""
 
+from kernlib.jit._aot import mismatch_text
 from kernlib.jit._build import prepare
 from kernlib.jit._cache import Artifact, find_artifact
 from kernlib.jit._entries import CacheEntry, cache_entries, entry_named, verify_entry
@@ -45,6 +46,7 @@ __all__ = [
     "holders",
     "load",
     "loaded_kernels",
+    "mismatch_text",
     "plan",
     "prepare",
     "prune",

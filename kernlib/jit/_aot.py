@@ -28,8 +28,16 @@ if TYPE_CHECKING:
     from kernlib.jit._plan import BuildPlan
     from kernlib.jit._record import BuildRecord, Difference
 
-__all__ = ["PACKAGE", "Refusal", "disagreements", "find_ahead", "package_dir", "stale",
-           "tell_refusal"]  # fmt: skip
+__all__ = [
+    "PACKAGE",
+    "Refusal",
+    "disagreements",
+    "find_ahead",
+    "mismatch_text",
+    "package_dir",
+    "stale",
+    "tell_refusal",
+]
 
 #: The distribution kernlib-aot installs its artifacts as data of this package.
 PACKAGE = "kernlib_aot"
@@ -169,6 +177,12 @@ def _experiment(nearest: Refusal, plan: BuildPlan, config: Config) -> Artifact |
         nearest.folder, library, facts.size, facts.sha256, metadata.key, metadata.record,
         mismatch=nearest.differences,
     )  # fmt: skip
+
+
+def mismatch_text(differences: tuple[Difference, ...]) -> str:
+    """Return what a report says of a library that was loaded in spite of its record."""
+    told = "; ".join(map(str, differences))
+    return f"KERNLIB_ALLOW_VERSION_MISMATCH=1 loaded a library of another build: {told}"
 
 
 def disagreements(recorded: BuildRecord, plan: BuildPlan) -> tuple[Difference, ...]:

@@ -1,4 +1,4 @@
-"""Builds artifacts ahead of time and gathers them in a folder."""
+"""Builds ahead of time and gathers the artifacts."""
 
 from __future__ import annotations
 

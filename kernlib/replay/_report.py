@@ -147,7 +147,7 @@ def _build(build: BuildLine) -> list[str]:
             f"differs from the recorded build (key {build.recorded_key}) by its mode alone: "
             "same sources, flags and compilers, but other code",
         )
-    elif build.recorded_key:
+    elif build.recorded_key or build.differences:
         lines += _rows("", [f"not the recorded build: {text}" for text in build.differences])
     else:
         lines += _row("", "the capsule names no build to compare it with")

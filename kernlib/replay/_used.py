@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kernlib.dump import BuildRef
-    from kernlib.jit import BuildRecord, KernelChoice
+    from kernlib.jit import Artifact, BuildRecord, KernelChoice
     from kernlib.replay._chain import Step
 
 __all__ = ["describe_builds"]
@@ -29,7 +29,8 @@ def describe_builds(step: Step, choices: Iterable[KernelChoice], *, last: bool) 
         if not last:
             continue
         ref = recorded.get((choice.spec.uri, choice.target))
-        same_key, differences = _compared(step, choice, ref)
+        experiment = ref is not None and ref.library is not None and ref.problem is not None
+        same_key, differences = _compared(step, choice, ref, artifact)
         yield Built(
             choice.spec.uri,
             choice.target,
@@ -38,19 +39,27 @@ def describe_builds(step: Step, choices: Iterable[KernelChoice], *, last: bool) 
             str(artifact.library),
             artifact.size,
             artifact.sha256,
-            ref.key if ref is not None else None,
+            ref.key if ref is not None and not experiment else None,
             same_key,
             differences,
         )
 
 
 def _compared(
-    step: Step, choice: KernelChoice, ref: BuildRef | None
+    step: Step, choice: KernelChoice, ref: BuildRef | None, artifact: Artifact
 ) -> tuple[str | None, list[str]]:
-    """Return the key that this installation gives in the recorded mode, and what differs."""
+    """Return the key that this installation gives in the recorded mode, and what differs.
+
+    In that mode it is the key of what was loaded, which may have been built elsewhere.
+    """
+    if artifact.mismatch:
+        return None, [jit.mismatch_text(artifact.mismatch)]
     if ref is None:
         return None, []
-    now = jit.plan(choice, get_config(), Mode(ref.mode))
+    if ref.library is not None and ref.problem is not None:
+        return None, [f"when it was recorded, {ref.problem}"]
+    same_mode = artifact.record.mode == ref.mode
+    now = artifact if same_mode else jit.plan(choice, get_config(), Mode(ref.mode))
     if now.key == ref.key:
         return now.key, []
     before = _record(step, ref)
