@@ -49,21 +49,35 @@ def chain_of(target: Step) -> list[Step]:
     seen: set[int] = set()
     while pending:
         number = pending.pop()
-        if number in seen or number == target.call.sequence:
+        if number in seen:
             continue
         seen.add(number)
+        if number == target.call.sequence and _makes(target.call):
+            continue
         steps = _last_of_each(number, setups)
-        if number not in steps:
-            owner = target.call.receiver.class_name if target.call.receiver else "the object"
-            reason = (
-                f"the making of {owner} (call {number}) is not among the recorded calls: it was "
-                "made before recording began, or its capsule was dropped"
-            )
-            raise NotReplayableError(target.text, [reason])
+        if number not in steps or not _makes(steps[number].call):
+            raise NotReplayableError(target.text, [_unmade(target, number)])
         chosen.update(steps)
         for step in steps.values():
             pending += sorted(receivers_of(step.call) - seen)
     return [chosen[sequence] for sequence in sorted(chosen)] + [target]
+
+
+def _makes(call: Call) -> bool:
+    """Return whether a call makes its receiver, so that the call can be run on a bare one.
+
+    An object that was unpickled or copied goes by the number of whatever was called on it first.
+    """
+    return call.api.endswith(".__init__")
+
+
+def _unmade(target: Step, number: int) -> str:
+    receiver = target.call.receiver
+    owner = receiver.class_name if receiver and receiver.id == number else "an object"
+    return (
+        f"the making of {owner}, known since call {number}, is not among the recorded calls: it "
+        "was made before recording began, not by a recorded __init__, or its capsule was dropped"
+    )
 
 
 def receivers_of(call: Call) -> set[int]:
