@@ -32,6 +32,7 @@ _ADDRESS_OPTIONS = {
     "handle_sigill": 2,
     "handle_abort": 2,
     "symbolize": 1,
+    "protect_shadow_gap": 0,  # the CUDA driver maps memory there when torch looks for devices
     # Fresh memory reads as NaN in every float type, so that stale bytes show in the results.
     "max_malloc_fill_size": 1 << 28,
     "malloc_fill_byte": 0xFF,

@@ -87,5 +87,5 @@ def test_a_crash_on_a_device_is_looked_into_on_the_cpu(recorded):
     if recorded.planted.marker != "read-past-pool":
         pytest.skip("one fault shows it")
     replayed = runs.replay(recorded.dumps, "--device", "cpu")
-    assert replayed.verdict == "reproduced"
+    assert replayed.verdict == "reproduced", replayed
     assert replayed.call["source"]["line"] == runs.fault_line(recorded.planted.marker)[0]
