@@ -1,4 +1,4 @@
-"""``kernlib cache``: what is built, whether it is sound, what may go."""
+"""``kernlib cache``: lists, checks and prunes what was built."""
 
 from __future__ import annotations
 

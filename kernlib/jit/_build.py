@@ -107,7 +107,9 @@ def unusable(config: Config, error: OSError) -> LoadError:
     full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
     remedy = "make room" if full else "make it writable"
     suitable = "with room" if full else "that is"
-    reason = f"{error}; {remedy}, or set KERNLIB_WORKSPACE to a folder {suitable}"
+    # The file itself has a name that only this process knows.
+    where = f" in {Path(error.filename).parent}" if error.filename else ""
+    reason = f"{error.strerror}{where}; {remedy}, or set KERNLIB_WORKSPACE to a folder {suitable}"
     return LoadError(workspace_dir(config), reason)
 
 
