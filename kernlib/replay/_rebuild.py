@@ -50,15 +50,15 @@ def device_map(call: Call, wanted: str | None) -> tuple[dict[str, str], list[str
     devices: dict[str, str] = {}
     notes = []
     for name in recorded:
-        count = torch.cuda.device_count() if name.startswith("cuda") else 0
-        index = int(name.partition(":")[2] or 0)
+        kind, _, digits = name.partition(":")
+        count = torch.cuda.device_count() if kind == "cuda" and (digits or "0").isdecimal() else 0
         if not count:
             reason = (
                 f"it was recorded on {name}, and there is no such device here; "
                 "--device cpu runs the operator's CPU kernel instead"
             )
             raise NotReplayableError(f"call {call.sequence} ({call.api})", [reason])
-        if index >= count:
+        if int(digits or 0) >= count:
             devices[name] = "cuda:0"
             notes.append(f"{name} replayed on cuda:0, the only device here")
     return devices, notes

@@ -101,13 +101,14 @@ class _Replay:
         """Run the call until a run shows what was recorded, and report."""
         try:
             call = dump.read_call(self._entry.path)
+            recorded = _recorded_end(call)
+            on_cuda = _on_cuda(call, self._options.device)
+            modes = self._modes(call, recorded, on_cuda=on_cuda)
+            config = self._child_config(call)
         except CapsuleError as error:
             return self._refusal(str(error))
-        recorded = _recorded_end(call)
-        on_cuda = _on_cuda(call, self._options.device)
-        config = self._child_config(call)
         runs: list[_Run] = []
-        for mode in self._modes(call, recorded, on_cuda=on_cuda):
+        for mode in modes:
             runs.append(self._run(call, recorded, config.replace(jit_mode=mode), on_cuda=on_cuda))
             if runs[-1].conclusion.verdict is not Verdict.NOT_REPRODUCED:
                 break
@@ -119,13 +120,16 @@ class _Replay:
         A crash is first looked for where a tool names the line; if it stays away there, it is
         tried as it was recorded, since another build is other code.
         """
-        as_recorded = Mode(call.builds[0].mode) if call.builds else Mode.RELEASE
+        try:
+            as_recorded = [Mode(ref.mode) for ref in call.builds] or [Mode.RELEASE]
+        except ValueError as error:
+            raise CapsuleError(self._entry.path, f"names a build mode: {error}") from None
         if self._options.mode is not None:
             return [self._options.mode]
         if not recorded.crashed:
-            return [as_recorded]
+            return as_recorded[:1]
         first = Mode.LINEINFO if on_cuda else Mode.SANITIZE
-        return list(dict.fromkeys((first, as_recorded)))
+        return list(dict.fromkeys((first, as_recorded[0])))
 
     def _child_config(self, call: Call) -> Config:
         config = get_config().replace(
