@@ -40,6 +40,7 @@ def select(path: Path, *, call: int | None = None, api: str | None = None) -> Se
         entries = dump.list_calls(location.sessions[0])
         chosen = [entry for entry in entries if entry.path.name == location.capsule.name]
         return _checked(location.sessions[0], chosen, "the capsule named")
+    problems: tuple[str, ...] = ()
     for session in location.sessions:
         entries = dump.list_calls(session)
         if not entries:
@@ -49,9 +50,10 @@ def select(path: Path, *, call: int | None = None, api: str | None = None) -> Se
         readable = [entry for entry in entries if entry.problem is None]
         if readable:
             return _suspects(session, readable, _problems(entries))
-    raise SelectionError(
-        f"{path} holds no readable call", "See --list; was KERNLIB_LOG_LEVEL=dump set?"
-    )
+        problems = problems or _problems(entries)
+    if problems:
+        raise SelectionError(f"{path} holds no readable call; {problems[0]}", "See --list")
+    raise SelectionError(f"{path} holds no call", "Was KERNLIB_LOG_LEVEL=dump set?")
 
 
 def _problems(entries: list[CallEntry]) -> tuple[str, ...]:
