@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from kernlib.replay._select import select
 __all__ = ["main"]
 
 _USAGE_ERROR = 2
+#: What would steer a terminal, or show text in another order: a dump may come from anybody.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _EPILOG = """\
 exit status: 0 passed, 1 mismatch, 2 usage error, 3 not replayable, 4 build failed,
 10 reproduced, 11 different fault, 12 not reproduced, 13 timed out
@@ -63,14 +66,20 @@ def _command(path: Path, arguments: argparse.Namespace) -> str:
     return f"kernlib-replay {path}{imports}"
 
 
+def _shown(text: str) -> str:
+    """Return a text with the characters that steer a terminal written out."""
+    return _STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     path: Path = arguments.path
     if arguments.list:
-        sys.stdout.write(list_text(path))
+        sys.stdout.write(_shown(list_text(path)))
         return 0
     if arguments.show is not None:
         selection = select(path, call=arguments.show)
-        sys.stdout.write(show_text(selection.session, selection.calls[0].path, get_config()))
+        text = show_text(selection.session, selection.calls[0].path, get_config())
+        sys.stdout.write(_shown(text))
         return 0
     selection = select(path, call=arguments.call, api=arguments.api)
     options = Options(
@@ -86,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
     else:
-        sys.stdout.write(render_text(report))
+        sys.stdout.write(_shown(render_text(report)))
     return report.exit_status
 
 
@@ -96,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(arguments)
     except KernlibError as error:
-        sys.stderr.write(f"kernlib-replay: {error}\n")
+        sys.stderr.write(_shown(f"kernlib-replay: {error}\n"))
         return _USAGE_ERROR
     except BrokenPipeError:
         return _USAGE_ERROR
