@@ -56,7 +56,7 @@ class Api:
     @property
     def owner(self) -> str | None:
         """The qualified name of the class, for methods."""
-        return self.name.rpartition(".")[0] if self.kind == "method" else None
+        return self.name.rpartition(".")[0] if self.kind in {"method", "classmethod"} else None
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:

@@ -64,6 +64,10 @@ def kernel_api(
     return decorate if function is None else decorate(function)
 
 
+#: What the name of the first parameter says of a function inside a class, by convention.
+_KINDS: dict[str, Kind] = {"self": "method", "cls": "classmethod"}
+
+
 def _api_of(
     function: Callable[..., Any],
     descriptor: type,
@@ -82,7 +86,7 @@ def _api_of(
         # Under @staticmethod or @classmethod a function looks like a method; its first argument
         # must not be taken for a receiver, whose memory is not an argument's.
         first = next(iter(positional_names(function)), "self")
-        kind = "method" if first == "self" or name.endswith(".__init__") else "staticmethod"
+        kind = _KINDS.get(first, "staticmethod") if not name.endswith(".__init__") else "method"
     setup = setup or (kind == "method" and name.endswith(".__init__"))
     return Api(name, function, kernels, checks, setup, kind)
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 __all__ = ["Call", "RecordedApi", "Sink"]
 
 
+#: Kinds whose first argument the language passes.
+_BOUND = ("method", "classmethod")
 Kind = Literal["function", "method", "staticmethod", "classmethod"]
 
 
@@ -70,8 +72,8 @@ class Call:
 
     @property
     def plain_args(self) -> tuple[Any, ...]:
-        """The positional arguments without the receiver."""
-        return self.args[1:] if self.api.kind == "method" else self.args
+        """The positional arguments without the receiver or the class."""
+        return self.args[1:] if self.api.kind in _BOUND else self.args
 
     def named(self) -> dict[str, Any]:
         """Return the arguments by the names of the signature, defaults left out."""

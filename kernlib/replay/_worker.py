@@ -128,10 +128,10 @@ class _Worker:
         _leave(0)
 
     def _receiver(self, step: Step, api: Api, rebuilt: Rebuilt) -> list[object]:
-        """Return the receiver as a list of one, made if the call makes it; empty for functions."""
+        """Return what the language passes first, as a list: receiver, class, or nothing."""
         receiver = step.call.receiver
         if receiver is None:
-            return []
+            return [api.owner_class()] if api.kind == "classmethod" else []
         if receiver.id == step.call.sequence:
             owner: Any = api.owner_class()
             self._receivers[receiver.id] = owner.__new__(owner)
