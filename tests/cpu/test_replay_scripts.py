@@ -39,11 +39,13 @@ if __name__ == "__main__":
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("script")
     (folder / "scales.py").write_text(SCRIPT)
-    subprocess.run(
-        [sys.executable, "scales.py"], cwd=folder, check=True, timeout=120,
-        env=os.environ
-        | {"KERNLIB_LOG_LEVEL": "dump", "KERNLIB_LOG_DEST": os.devnull, "KERNLIB_DUMP_DIR": "dumps"},
-    )  # fmt: skip
+    recording = {
+        "KERNLIB_LOG_LEVEL": "dump",
+        "KERNLIB_LOG_DEST": os.devnull,
+        "KERNLIB_DUMP_DIR": "dumps",
+    }
+    command = [sys.executable, "scales.py"]
+    subprocess.run(command, cwd=folder, check=True, timeout=120, env=os.environ | recording)
     return folder
 
 
