@@ -19,6 +19,7 @@ from kernlib.jit._cache import Artifact, damage, read_metadata
 from kernlib.jit._log import loader_logger
 from kernlib.jit._record import compare_records
 from kernlib.jit._toolchain import toolchain_class
+from kernlib.jit._usage import hold
 from kernlib.jit._workspace import artifacts_dir
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def find_ahead(plan: BuildPlan, config: Config) -> Artifact | Refusal | None:
     """
     if plan.missing is not None:
         for folder in _candidates(artifacts_dir(config), plan):
-            if isinstance(found := _judged(folder, plan), Artifact):
+            if isinstance(found := _judged(folder, plan), Artifact) and hold(folder):
                 return found
     package = package_dir(config) if plan.mode is Mode.RELEASE else None
     if package is None:
