@@ -105,8 +105,9 @@ def _nothing(_: BuildPlan, __: Config) -> None:
 def unusable(config: Config, error: OSError) -> LoadError:
     """Return what to say when the workspace cannot be written: no permission, or no room."""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-    remedy = "make room" if full else "make it writable"
-    suitable = "with room" if full else "that is"
+    closed = error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}
+    remedy = "make room" if full else "make it writable" if closed else "see what it is"
+    suitable = "with room" if full else "that can be written"
     # The file itself has a name that only this process knows.
     where = f" in {Path(error.filename).parent}" if error.filename else ""
     reason = f"{error.strerror}{where}; {remedy}, or set KERNLIB_WORKSPACE to a folder {suitable}"

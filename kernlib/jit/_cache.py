@@ -246,7 +246,8 @@ def _close_to_others(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         mode = path.lstat().st_mode
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not stat.S_ISLNK(mode):
-            path.chmod(stat.S_IMODE(mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+            with contextlib.suppress(OSError):  # a file system without modes
+                path.chmod(stat.S_IMODE(mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
 
 
 def publish(folder: Path, plan: BuildPlan, config: Config, seconds: float) -> Artifact:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernlib.jit._cache import is_abandoned
+from kernlib.jit._cache import is_abandoned, read_metadata
 from kernlib.jit._entries import cache_entries, size_of
 from kernlib.jit._usage import doubt, in_use, remove
 from kernlib.jit._workspace import (
@@ -90,7 +90,7 @@ def prune(config: Config, limits: PruneLimits, *, dry_run: bool = False) -> Prun
             removed.append(remnant)
             gone.add(remnant.path)
     left = [entry for entry in entries if entry.path not in gone]
-    for remnant in _sources(left, config):
+    for remnant in _sources(gone, config):
         if dry_run or remove(remnant.path):
             removed.append(remnant)
         else:
@@ -151,9 +151,13 @@ def _evidence(config: Config, limits: PruneLimits) -> Iterator[Remnant]:
             yield Remnant(path, "log", size_of(path), f"a build failed {age / DAY:.1f} days ago")
 
 
-def _sources(entries: list[CacheEntry], config: Config) -> Iterator[Remnant]:
+def _sources(gone: set[Path], config: Config) -> Iterator[Remnant]:
     """Give the generated sources that no artifact was built from, and no build is using."""
-    needed = {source_dir_of(e.metadata.record, config) for e in entries if e.metadata is not None}
+    needed = set()
+    for folder in _children(artifacts_dir(config)):
+        metadata = read_metadata(folder) if folder not in gone else ""
+        if not isinstance(metadata, str):
+            needed.add(source_dir_of(metadata.record, config))
     for uri in _children(generated_dir(config)):
         for path in _children(uri):
             if path not in needed and _age(path) > _BUILD_SECONDS:

@@ -236,6 +236,21 @@ def mounted(path, size):
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+def test_a_file_system_that_is_read_only_serves_what_it_holds_even_root(folder, root):
+    config = Config(workspace=folder / "small" / "workspace")
+    with mounted(folder / "small", "4m"):
+        library = python(PREPARE, root, config)
+        subprocess.run(["mount", "-o", "remount,ro", str(folder / "small")], check=True)
+        assert set(python(crowded(4), root, config).splitlines()) == {library}
+        work = "jit.prepare(chosen(plain_spec(root)), mode='debug')"
+        (told,) = set(python(crowded(4, work), root, config).splitlines())
+        assert told.startswith("LoadError")
+        assert "Read-only file system" in told
+        assert "make it writable, or set KERNLIB_WORKSPACE" in told
+        (kept,) = jit.prune(config, jit.PruneLimits(max_bytes=0)).kept
+        assert kept.reason == "cannot be removed by this user"
+
+
 @pytest.mark.parametrize("kilobytes", [4, 16, 24, 32, 40, 48, 56, 64])
 def test_a_full_disk_is_one_clear_error_and_no_artifact(folder, root, kilobytes):
     """Whichever step finds no room left: sources, manifest, compiler, linker or record."""
