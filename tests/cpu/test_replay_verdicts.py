@@ -27,10 +27,7 @@ vars(bare).update(vars(table))
 bare.run(pool)
 faultlib.take_rows(pool, floats(2))
 """
-HANG = """
-threading.Timer(1.0, os._exit, [9]).start()
-faultlib.pause(floats(2), 3600.0)
-"""
+HANG = "in_a_thread(faultlib.pause, floats(2), 3600.0); os._exit(9)"
 
 
 @pytest.fixture(scope="module")
