@@ -89,9 +89,8 @@ def test_a_fault_that_went_unnoticed_is_found_by_a_sanitizer(tmp_path):
 
 
 def test_an_innocent_call_passes_under_the_sanitizer(tmp_path):
-    """The same apis with sound arguments: a fault above is not the sanitizer's own doing."""
-    code = "faultlib.take_rows(floats(16, 1), ints(15, 0)); faultlib.sum_rows(floats(4, 4), 4)"
-    assert runs.record(code, tmp_path).returncode == 0
+    """An api of those with sound arguments: a fault above is not the sanitizer's own doing."""
+    assert runs.record("faultlib.take_rows(floats(16, 1), ints(15, 0))", tmp_path).returncode == 0
     replayed = runs.replay(tmp_path, "--mode", "sanitize")
     assert (replayed.status, replayed.verdict) == (0, "passed")
-    assert [call["findings"] for call in replayed.calls] == [[], []]
+    assert replayed.findings == []
