@@ -116,6 +116,10 @@ def _list(_: argparse.Namespace) -> int:
         print("\n".join(_table(rows, 1)))
     total = _size_text(sum(entry.size for entry in entries))
     print(f"{len(entries)} artifacts, {total} in {jit.artifacts_dir(config)}")
+    beside = jit.other_sizes(config)
+    if any(beside.values()):
+        told = (f"{name} {_size_text(nbytes)}" for name, nbytes in beside.items() if nbytes)
+        print(f"beside them: {', '.join(told)}")
     return 0
 
 

@@ -3,7 +3,7 @@
 from kernlib.jit._aot import mismatch_text
 from kernlib.jit._build import prepare
 from kernlib.jit._cache import Artifact, find_artifact
-from kernlib.jit._entries import CacheEntry, cache_entries, entry_named, verify_entry
+from kernlib.jit._entries import CacheEntry, cache_entries, entry_named, other_sizes, verify_entry
 from kernlib.jit._load import Kernel, load, loaded_kernels
 from kernlib.jit._plan import BuildPlan, plan
 from kernlib.jit._prune import Pruned, PruneLimits, Remnant, prune
@@ -47,6 +47,7 @@ __all__ = [
     "load",
     "loaded_kernels",
     "mismatch_text",
+    "other_sizes",
     "plan",
     "prepare",
     "prune",

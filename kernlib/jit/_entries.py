@@ -12,7 +12,7 @@ from kernlib.jit._cache import damage, read_metadata
 from kernlib.jit._record import record_key
 from kernlib.jit._spec import BACKENDS
 from kernlib.jit._usage import in_use
-from kernlib.jit._workspace import artifacts_dir
+from kernlib.jit._workspace import artifacts_dir, generated_dir, logs_dir, quarantine_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernlib.config import Config
     from kernlib.jit._record import ArtifactMetadata
 
-__all__ = ["CacheEntry", "cache_entries", "entry_named", "size_of", "verify_entry"]
+__all__ = ["CacheEntry", "cache_entries", "entry_named", "other_sizes", "size_of", "verify_entry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +58,23 @@ def size_of(path: Path) -> int:
     return total
 
 
+def other_sizes(config: Config) -> dict[str, int]:
+    """Return the bytes of what a workspace holds beside artifacts, by what it is."""
+    private = [path for path in _children(artifacts_dir(config)) if path.name.startswith(".")]
+    return {
+        "generated sources": size_of(generated_dir(config)),
+        "builds": sum(map(size_of, private)),
+        "quarantine": size_of(quarantine_dir(config)),
+        "logs": size_of(logs_dir(config)),
+    }
+
+
 def cache_entries(config: Config) -> tuple[CacheEntry, ...]:
     """Return every artifact of the workspace, the latest used first; reads no library."""
     found = []
-    for path in _folders(artifacts_dir(config)):
+    for path in _children(artifacts_dir(config)):
+        if path.name.startswith("."):
+            continue
         try:
             used_at = path.lstat().st_mtime
         except OSError:
@@ -80,9 +93,9 @@ def cache_entries(config: Config) -> tuple[CacheEntry, ...]:
     return tuple(sorted(found, key=lambda entry: (-entry.used_at, entry.key)))
 
 
-def _folders(artifacts: Path) -> list[Path]:
+def _children(folder: Path) -> list[Path]:
     try:
-        return [path for path in artifacts.iterdir() if not path.name.startswith(".")]
+        return list(folder.iterdir())
     except OSError:
         return []
 

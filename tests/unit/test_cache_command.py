@@ -67,7 +67,7 @@ def test_an_empty_workspace_is_no_error(kernlib, config):
 
 def test_the_list_tells_size_and_last_use_latest_first(kernlib, built):
     status, text = kernlib("list")
-    head, *rows, total = text.splitlines()
+    head, *rows, total, beside = text.splitlines()
     assert status == 0
     assert head.split("  ")[0] == "key"
     assert [row.split()[0] for row in rows] == [path.name[:12] for path in built.values()]
@@ -76,6 +76,7 @@ def test_the_list_tells_size_and_last_use_latest_first(kernlib, built):
         assert f"{days}d ago" in row
         assert f" {mode} " in row
     assert total.startswith("3 artifacts, ")
+    assert beside.startswith("beside them: generated sources ")
 
 
 def test_a_load_is_the_last_use(kernlib, built, root, config):
