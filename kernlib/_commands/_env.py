@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
+    from kernlib.config import Config
+
 __all__ = ["register"]
 
 
@@ -22,6 +24,16 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def _section(title: str, rows: dict[str, str]) -> list[str]:
     width = max(map(len, rows), default=0)
     return [f"{title}:", *(f"  {name:<{width}}  {value}" for name, value in rows.items())]
+
+
+def _package(config: Config) -> str:
+    from kernlib import jit
+    from kernlib.errors import ConfigError
+
+    try:
+        return str(jit.package_dir(config) or "no package")
+    except ConfigError as error:
+        return str(error)
 
 
 def _run(_: argparse.Namespace) -> int:
@@ -46,7 +58,11 @@ def _run(_: argparse.Namespace) -> int:
         *_section("toolchains", _facts.toolchains(config)),
         *_section(
             "places",
-            {"sources": str(jit.source_root()), "workspace": str(jit.workspace_dir(config))},
+            {
+                "sources": str(jit.source_root()),
+                "workspace": str(jit.workspace_dir(config)),
+                "built ahead": _package(config),
+            },
         ),
         *_section("controls not at their default", config.to_env() or {"none": ""}),
     ]

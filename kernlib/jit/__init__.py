@@ -1,6 +1,6 @@
 """Builds and loads kernels: specs, toolchains, cache."""
 
-from kernlib.jit._aot import mismatch_text
+from kernlib.jit._aot import mismatch_text, package_dir
 from kernlib.jit._build import prepare
 from kernlib.jit._cache import Artifact, find_artifact
 from kernlib.jit._entries import CacheEntry, cache_entries, entry_named, other_sizes, verify_entry
@@ -48,6 +48,7 @@ __all__ = [
     "loaded_kernels",
     "mismatch_text",
     "other_sizes",
+    "package_dir",
     "plan",
     "prepare",
     "prune",

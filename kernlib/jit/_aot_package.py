@@ -52,16 +52,20 @@ def build_ahead(
     """Build release artifacts into a folder; tell of each whether it was built just now.
 
     An earlier artifact there for the same kernel and target is replaced. What the workspace
-    already holds is copied; a package that is installed is not looked at.
+    already holds is copied; a package that is installed is not looked at. No compiler starts
+    before all of them are known to be possible.
 
     Raises ConfigError where building is disabled, and what building raises.
     """
     if config.jit_disable:
         raise ConfigError("KERNLIB_JIT_DISABLE", "1", "0 or unset to build ahead of time")
     config = config.replace(jit_sources=None)
-    for choice in choices:
-        plan = make_plan(choice, config, Mode.RELEASE)
-        found = take(plan, config) if config.jit_cache and plan.missing is None else None
+    plans = [make_plan(choice, config, Mode.RELEASE) for choice in choices]
+    for plan in plans:
+        if plan.missing is not None:
+            raise plan.missing
+    for plan in plans:
+        found = take(plan, config) if config.jit_cache else None
         artifact = found or build_plan(plan, config)
         yield _pack(artifact, out), found is None
 

@@ -16,7 +16,13 @@ from jit_samples import chosen, fake_config, plain_spec, write_root
 from kernlib import jit
 from kernlib._version import __version__
 from kernlib.config import Mode
-from kernlib.errors import ConfigError, LoadError, SelectionError, UnsupportedTargetError
+from kernlib.errors import (
+    ConfigError,
+    LoadError,
+    SelectionError,
+    ToolchainError,
+    UnsupportedTargetError,
+)
 from kernlib.jit._aot_package import ahead_choices, build_ahead
 from kernlib.jit._aot_wheel import build_wheel
 
@@ -44,6 +50,14 @@ def test_choices_are_the_specs_that_support_a_target(root):
 def test_what_no_kernel_supports_is_refused_before_anything_is_built(root, target):
     with pytest.raises(UnsupportedTargetError, match="cpu, sm_80"):
         ahead_choices([plain_spec(root), plain_spec(root, "cuda")], ["cpu", target])
+
+
+def test_nothing_is_built_before_all_is_known_to_be_possible(root, tmp_path):
+    specs = [plain_spec(root), plain_spec(root, "cuda")]
+    tools = tmp_path / "factory" / "tools"
+    with pytest.raises(ToolchainError, match="KERNLIB_NVCC"):
+        package(specs, tmp_path / "factory", ("cpu", "sm_80"), nvcc="/no/such/nvcc")
+    assert compiled(tools) == 0
 
 
 def test_a_package_holds_libraries_and_records_alone(aot):
