@@ -143,6 +143,10 @@ def _allocate_host(pad: int, nbytes: int) -> torch.UntypedStorage:
         raise MemoryError(f"posix_memalign of {pad + nbytes} bytes")
     address = base.value or 0
     ctypes.memset(address, _POISON, pad)
+    # In a process under AddressSanitizer a read before the storage is then an error as well.
+    forbid = getattr(libc, "__asan_poison_memory_region", None)
+    if forbid is not None and pad:
+        forbid(ctypes.c_void_p(address), ctypes.c_size_t(pad))
     block = (ctypes.c_ubyte * nbytes).from_address(address + pad)
     # torch holds the block as long as the storage lives; tensors may outlive the interpreter.
     weakref.finalize(block, libc.free, base).atexit = False

@@ -117,7 +117,7 @@ def check_values(api: Api, step: Step) -> dict[str, object]:
 
 def _named_nodes(api: Api, call: Call) -> dict[str, Node]:
     names = api.parameters
-    names = names[1:] if api.kind == "method" else names
+    names = names[1:] if api.owner is not None else names
     named = dict(zip(names, call.arguments.args, strict=False))
     named.update(call.arguments.kwargs)
     return named
