@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PACKAGE",
     "Refusal",
+    "absence",
     "disagreements",
     "find_ahead",
     "mismatch_text",
@@ -104,12 +105,27 @@ def _catalogue(folder: Path, _changed: int) -> dict[tuple[str, str, str], tuple[
     return found
 
 
-def _candidates(folder: Path, plan: BuildPlan) -> tuple[Path, ...]:
+def _known(folder: Path) -> dict[tuple[str, str, str], tuple[Path, ...]]:
     try:
-        catalogue = _catalogue(folder, folder.stat().st_mtime_ns)
+        return _catalogue(folder, folder.stat().st_mtime_ns)
     except OSError:
-        return ()
-    return catalogue.get((plan.record.uri, plan.record.target, plan.record.mode), ())
+        return {}
+
+
+def _candidates(folder: Path, plan: BuildPlan) -> tuple[Path, ...]:
+    return _known(folder).get((plan.record.uri, plan.record.target, plan.record.mode), ())
+
+
+def absence(plan: BuildPlan, config: Config) -> str:
+    """Return what is said of a kernel for which no package has an artifact."""
+    if plan.mode is not Mode.RELEASE:
+        return "packages hold release builds only"
+    package = package_dir(config)
+    if package is None:
+        return "no ahead-of-time package"
+    purposes = [purpose[1:] for purpose in _known(package) if purpose[0] == plan.record.uri]
+    targets = sorted(target for target, mode in purposes if mode == Mode.RELEASE)
+    return f"the package {package}, which has it for {', '.join(targets) or 'no target'}"
 
 
 def find_ahead(plan: BuildPlan, config: Config) -> Artifact | Refusal | None:

@@ -21,7 +21,7 @@ import msgspec
 
 from kernlib.config import get_config
 from kernlib.errors import BuildError, LoadError, MissingArtifactError, ToolchainError
-from kernlib.jit._aot import find_ahead, stale, tell_refusal
+from kernlib.jit._aot import absence, find_ahead, stale, tell_refusal
 from kernlib.jit._cache import (
     Artifact,
     examine,
@@ -128,6 +128,8 @@ def _existing(plan: BuildPlan, config: Config) -> Artifact:
         found = f"{found.path}, which KERNLIB_JIT_CACHE=0 ignores"
     elif plan.missing is not None:
         found = f"none of this record among the artifacts, and no toolchain ({plan.missing})"
+    if config.jit_cache:
+        found += f"; {absence(plan, config)}"
     raise MissingArtifactError(plan.record.uri, plan.key, found)
 
 

@@ -92,6 +92,7 @@ def test_each_target_has_its_artifact(root, tmp_path):
     assert len({artifact.path for artifact in found}) == 3
     error = refused(chosen(specs[1], "sm_100a"), config)
     assert not isinstance(error, StaleArtifactError)
+    assert f"the package {aot}, which has it for sm_80, sm_90a" in str(error)
 
 
 def test_compilers_of_the_same_class_agree_and_nothing_is_built(choice, tmp_path, aot):
@@ -147,7 +148,9 @@ def test_without_compiler_and_package_the_compiler_is_named(choice, tmp_path):
     config = bare(tmp_path, None)
     with pytest.raises(ToolchainError, match="KERNLIB_CXX"):
         jit.prepare(choice, config)
-    assert "no toolchain (/no/such/g++: not found" in str(refused(choice, config))
+    message = str(refused(choice, config))
+    assert "no toolchain (/no/such/g++: not found" in message
+    assert "no ahead-of-time package" in message
 
 
 @pytest.mark.parametrize("mode", OTHER_MODES)
