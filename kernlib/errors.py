@@ -137,7 +137,8 @@ class MissingArtifactError(KernlibError):
         return (
             f"{self.spec}: no valid artifact with key {self.key} and KERNLIB_JIT_DISABLE is set; "
             f"found {self.found}. Unset KERNLIB_JIT_DISABLE to build it here, "
-            "install the kernlib-aot that holds it, or bring the artifact workspace of a machine that built it"
+            "install the kernlib-aot that holds it, "
+            "or bring the artifact workspace of a machine that built it"
         )
 
 
