@@ -5,6 +5,7 @@ skip is a failure. Beside the names below, ``sm_80+`` asks for a device of that 
 or later and ``sm_90a`` for exactly that one.
 """
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -66,6 +67,10 @@ def _compute_sanitizer():
     return "compute-sanitizer is neither on PATH nor beside nvcc"
 
 
+def _triton():
+    return "" if importlib.util.find_spec("triton") else "the package triton is not installed"
+
+
 _PROBES = {
     "asan": _asan,
     "compute-sanitizer": _compute_sanitizer,
@@ -73,6 +78,7 @@ _PROBES = {
     "cuda-pair": _cuda_pair,
     "gxx": _gxx,
     "nvcc": _nvcc,
+    "triton": _triton,
 }
 NAMES = tuple(_PROBES)
 _ARCHITECTURE = re.compile(r"sm_(\d+)(\d)(a?)(\+?)")

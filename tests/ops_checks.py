@@ -76,16 +76,16 @@ def fused_add_rms_norm_matches(device, dtype, view, shape):
     reference.assert_rounded(x, reference.rms_norm(total, weight, eps))
 
 
-def silu_and_mul_matches(device, dtype, view, shape):
+def silu_and_mul_matches(device, dtype, view, shape, backend=None):
     *lead, width = shape
     x = fresh((*lead, 2 * width), dtype, device, view)
     expected = reference.silu_and_mul(x)
-    reference.assert_rounded(kernlib.silu_and_mul(x), expected)
+    reference.assert_rounded(kernlib.silu_and_mul(x, backend=backend), expected)
     out = poisoned(shape, dtype, device, view)
-    assert kernlib.silu_and_mul(x, out=out) is out
+    assert kernlib.silu_and_mul(x, out=out, backend=backend) is out
     reference.assert_rounded(out, expected)
     gate, up = x[..., :width], x[..., width:].clone()
-    kernlib.silu_and_mul(x, out=gate)
+    kernlib.silu_and_mul(x, out=gate, backend=backend)
     assert torch.equal(gate, out), "over its own gate it gives the same bits"
     assert torch.equal(x[..., width:], up)
 

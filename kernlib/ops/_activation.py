@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kernlib import jit
 from kernlib._runtime import kernel_api
-from kernlib.ops._library import choose, library_spec
+from kernlib.ops import _activation_triton
+from kernlib.ops._library import choose, library_spec, triton_spec
 
 if TYPE_CHECKING:
     import torch
@@ -21,31 +22,43 @@ __all__ = ["activation_kernels", "activation_spec", "silu_and_mul"]
 @cache
 def activation_spec(backend: str) -> KernelSpec:
     """Return the spec of the library that holds the gated activations."""
+    if backend == "triton":
+        return triton_spec("activation", "activation/activation")
     return library_spec("activation", "activation/activation", backend)
 
 
 @cache
-def _choice(device: torch.device) -> KernelChoice:
-    return choose("activation", activation_spec, "x", device)
+def _choice(device: torch.device, backend: str | None) -> KernelChoice:
+    return choose("activation", activation_spec, "x", device, backend)
 
 
-def activation_kernels(x: Tensor, **_options: object) -> tuple[KernelChoice, ...]:
-    """Return the kernel that an activation of ``x`` uses; only its device decides."""
-    return (_choice(x.device),)
+def activation_kernels(
+    x: Tensor, *, backend: str | None = None, **_options: object
+) -> tuple[KernelChoice, ...]:
+    """Return the kernel that an activation of ``x`` uses; its device and ``backend`` decide."""
+    return (_choice(x.device, backend),)
 
 
 @kernel_api(kernels=activation_kernels)
-def silu_and_mul(x: Tensor, *, out: Tensor | None = None) -> Tensor:
+def silu_and_mul(x: Tensor, *, out: Tensor | None = None, backend: str | None = None) -> Tensor:
     """Return ``silu(x[..., :d]) * x[..., d:]``.
 
     ``x`` is ``[..., 2 * d]`` in float16, bfloat16 or float32, dense in its last dimension; its
     other dimensions may have two different strides. ``out`` is ``[..., d]`` and may be the first
     half of ``x``; without it a new dense tensor is returned. Computed in float32, rounded once.
 
-    Raises TypeError or ValueError naming the argument and both numbers where they disagree.
+    ``backend`` is ``cpu``, ``cuda`` or ``triton`` (the extra ``kernlib[triton]``); None takes the
+    one named like the device of ``x``.
+
+    Raises TypeError or ValueError naming the argument and both numbers where they disagree,
+    ToolchainError if Triton is asked for and is not installed.
     """
-    (choice,) = activation_kernels(x)
+    (choice,) = activation_kernels(x, backend=backend)
     if out is None:
         out = x.new_empty((*x.shape[:-1], x.shape[-1] // 2) if x.dim() else ())
-    jit.load(choice).function("silu_and_mul")(out, x)
+    kernel = jit.load(choice)
+    if choice.spec.backend == "triton":
+        _activation_triton.silu_and_mul(kernel, out, x)
+    else:
+        kernel.function("silu_and_mul")(out, x)
     return out
