@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kernlib._commands import _cache, _env
+from kernlib._commands import _aot, _cache, _env
 from kernlib._version import __version__
 from kernlib.errors import KernlibError
 
 __all__ = ["main"]
 
-_COMMANDS = (_cache, _env)
+_COMMANDS = (_aot, _cache, _env)
 _USAGE_ERROR = 2
 
 
