@@ -38,6 +38,9 @@ class Backend(Protocol):
     def binding(self) -> str:
         """Return the version of what binds the artifact to Python."""
 
+    def library(self, name: str) -> str:
+        """Return the file name of what a spec of that name builds."""
+
     def manifest(self, record: BuildRecord, source_dir: Path, config: Config) -> Manifest:
         """Return the commands that build a record on this machine."""
 

@@ -74,6 +74,10 @@ class Native:
         """Return the version of tvm-ffi, which the library is bound by."""
         return tvm_ffi()[1]
 
+    def library(self, name: str) -> str:
+        """Return the file name of a spec's library."""
+        return f"{name}.so"
+
     def manifest(self, record: BuildRecord, source_dir: Path, config: Config) -> Manifest:
         """Return the build with every token replaced by the folder on this machine."""
         toolchain = find_toolchain(self._name, config)
@@ -101,7 +105,7 @@ class Native:
             tools=tuple(tools),
             steps=tuple(_step(source_dir, unit) for unit in record.units),
             link=(toolchain.cxx, *placed(record.flags["ld"])),
-            library=f"{record.name}.so",
+            library=self.library(record.name),
         )
 
     def problem(self, library: Path) -> str:  # noqa: ARG002 - part of the interface

@@ -109,4 +109,5 @@ def _toolchain(backend: Backend, config: Config) -> tuple[dict[str, str], Toolch
 
 def _no_steps(record: BuildRecord) -> Manifest:
     title = f"{record.uri} for {record.target}, {record.mode}: no toolchain on this machine"
-    return Manifest(title=title, tools=(), steps=(), link=(), library=f"{record.name}.so")
+    library = backend_named(record.backend).library(record.name)
+    return Manifest(title=title, tools=(), steps=(), link=(), library=library)

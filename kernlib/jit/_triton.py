@@ -84,10 +84,14 @@ class Triton:
         """Return that tvm-ffi has no part in it: objects are launched through the driver."""
         return "not used"
 
+    def library(self, name: str) -> str:
+        """Return the file name of the listing of a spec's objects."""
+        return f"{name}.json"
+
     def manifest(self, record: BuildRecord, source_dir: Path, config: Config) -> Manifest:
         """Return the one command that compiles all specialisations."""
         del config  # a compiler launcher caches what C compilers make
-        library = f"{record.name}.json"
+        library = self.library(record.name)
         return Manifest(
             title=f"{record.uri} for {record.target}, {record.mode}",
             tools=(("triton", (sys.executable, str(_COMPILER), *record.flags["triton"])),),

@@ -170,6 +170,7 @@ def test_a_missing_triton_says_what_to_install(spec, config, monkeypatch):
     monkeypatch.setattr(_triton.metadata, "version", absent)
     with pytest.raises(ToolchainError, match=r"triton: not installed\. pip install 'kernlib\[tri"):
         jit.prepare(jit.KernelChoice(spec=spec, target="sm_90a"), config)
+    assert planned(spec, config).library == "scale.json", "one built elsewhere may be looked for"
 
 
 def written(folder, **changes):
