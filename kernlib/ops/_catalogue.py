@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["shipped_specs"]
 
+#: The defaults of each device. What only an explicit argument chooses is built where it is used.
 _BACKENDS = ("cpu", "cuda")
 #: Head sizes of models in wide use; others are built where they are first needed.
 _HEAD_DIMS = (64, 128, 256)
