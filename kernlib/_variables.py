@@ -64,7 +64,7 @@ _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 def size(text: str) -> int:
     digits = text.rstrip("abBgGikKmMtT ")
     value = float(digits) * _SIZES[text[len(digits) :].strip().upper()]
-    if not 0 < value < float("inf"):
+    if not 1 <= value < float("inf"):
         raise ValueError(text)
     return int(value)
 

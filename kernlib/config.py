@@ -65,6 +65,8 @@ def _level(text: str) -> Level:
 
 
 _LEVELS = "off, calls, args, stats, dump, or 0, 1, 3, 5, 10"
+#: Variables of other tools that are respected where kernlib's own is not set.
+_ALIASES = {"KERNLIB_MAX_JOBS": "MAX_JOBS"}
 _LOADER_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -119,8 +121,8 @@ class Config:
         "Generated sources and artifacts; the user's cache folder when unset.",
     )  # fmt: skip
     cuda_arch_list: tuple[str, ...] = variable(
-        "KERNLIB_CUDA_ARCH_LIST", (), "architectures such as `8.0 9.0a`",
-        "CUDA targets to build for, beside the detected devices.",
+        "KERNLIB_CUDA_ARCH_LIST", (), "architectures such as `8.0 9.0a 10.0f`, `native`",
+        "CUDA targets that `kernlib jit build` builds for, beside the detected devices.",
         parse=lambda text: tuple(text.replace(",", " ").replace(";", " ").split()),
         render=" ".join,
     )  # fmt: skip
@@ -137,7 +139,7 @@ class Config:
     )
     max_jobs: int = count(
         "KERNLIB_MAX_JOBS", 0, "a whole number; 0 follows cores and memory",
-        "Compilers that run at once.", 0,
+        "Compilers that run at once; `MAX_JOBS` counts where this is not set.", 0,
     )  # fmt: skip
     nvcc_threads: int = count(
         "KERNLIB_NVCC_THREADS", 1, "a whole number of at least 1",
@@ -186,11 +188,14 @@ class Config:
         environ = os.environ if environ is None else environ
         values = {}
         for row in variables():
-            if text := environ.get(row.name, "").strip():
+            name = row.name
+            if not environ.get(name, "").strip():
+                name = _ALIASES.get(name, name)
+            if text := environ.get(name, "").strip():
                 try:
                     values[row.field] = row.parse(text)
-                except (ValueError, KeyError, OverflowError):
-                    raise ConfigError(row.name, text, row.expected) from None
+                except (ValueError, KeyError, OverflowError, RuntimeError):
+                    raise ConfigError(name, text, row.expected) from None
         return cls(**values)
 
     def to_env(self) -> dict[str, str]:

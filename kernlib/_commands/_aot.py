@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
-
-    from kernlib.jit import KernelSpec
 
 __all__ = ["register"]
 
@@ -41,9 +38,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def _build(arguments: argparse.Namespace) -> int:
     from kernlib.config import get_config
     from kernlib.jit._aot_package import ahead_choices, build_ahead
+    from kernlib.ops._catalogue import matching_specs
 
     targets = [part for part in re.split(r"[,\s]+", arguments.target) if part]
-    choices = ahead_choices(_wanted(arguments.pattern), targets)
+    choices = ahead_choices(matching_specs(arguments.pattern), targets)
     width = max(len(choice.spec.uri) for choice in choices)
     total = 0
     for artifact, is_new in build_ahead(choices, arguments.out, get_config()):
@@ -52,20 +50,6 @@ def _build(arguments: argparse.Namespace) -> int:
         print(f"{record.uri:<{width}}  {record.target:<8}  {artifact.size:>9,} bytes  {how}")
     print(f"{len(choices)} artifacts, {total:,} bytes: {arguments.out}")
     return _make_wheel(arguments.out, arguments.out.parent) if arguments.wheel else 0
-
-
-def _wanted(pattern: str) -> list[KernelSpec]:
-    from kernlib.errors import SelectionError
-    from kernlib.ops._catalogue import shipped_specs
-
-    specs = shipped_specs()
-    found = [
-        spec for spec in specs if fnmatchcase(spec.name, pattern) or fnmatchcase(spec.uri, pattern)
-    ]
-    if not found:
-        names = ", ".join(sorted({spec.uri for spec in specs}))
-        raise SelectionError(f"no kernel matches {pattern!r}", f"There are {names}")
-    return found
 
 
 def _wheel(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """Builds and loads kernels: specs, toolchains, cache."""
 
 from kernlib.jit._aot import mismatch_text, package_dir
+from kernlib.jit._batch import BatchResult, build_many
 from kernlib.jit._build import prepare
 from kernlib.jit._cache import Artifact, find_artifact
 from kernlib.jit._entries import CacheEntry, cache_entries, entry_named, other_sizes, verify_entry
@@ -17,7 +18,7 @@ from kernlib.jit._record import (
     record_key,
 )
 from kernlib.jit._spec import KernelChoice, KernelSpec
-from kernlib.jit._target import requested_targets, target_of
+from kernlib.jit._target import build_targets, requested_targets, target_of
 from kernlib.jit._toolchain import toolchain_identity
 from kernlib.jit._usage import hold, holders
 from kernlib.jit._workspace import artifacts_dir, generated_dir, source_root, workspace_dir
@@ -25,6 +26,7 @@ from kernlib.jit._workspace import artifacts_dir, generated_dir, source_root, wo
 __all__ = [
     "Artifact",
     "ArtifactMetadata",
+    "BatchResult",
     "BuildPlan",
     "BuildRecord",
     "CacheEntry",
@@ -36,6 +38,8 @@ __all__ = [
     "Pruned",
     "Remnant",
     "artifacts_dir",
+    "build_many",
+    "build_targets",
     "cache_entries",
     "compare_records",
     "decode_record",

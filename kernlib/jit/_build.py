@@ -15,7 +15,7 @@ import time
 import uuid
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -47,7 +47,16 @@ if TYPE_CHECKING:
     from kernlib.jit._plan import BuildPlan
     from kernlib.jit._spec import KernelChoice
 
-__all__ = ["build_plan", "prepare", "prepare_plan", "unusable"]
+__all__ = [
+    "begin_build",
+    "build_plan",
+    "failure",
+    "ninja_program",
+    "prepare",
+    "prepare_plan",
+    "stop_ninja",
+    "unusable",
+]
 
 _QUIET_SECONDS = 1.0
 _PATIENCE_SECONDS = 10
@@ -133,19 +142,30 @@ def _existing(plan: BuildPlan, config: Config) -> Artifact:
     raise MissingArtifactError(plan.record.uri, plan.key, found)
 
 
-def _build(plan: BuildPlan, config: Config) -> Artifact:
+def begin_build(plan: BuildPlan, config: Config) -> Path:
+    """Return a private folder with the manifest of a plan, its sources being in place."""
     _write_sources(plan)
     folder = private_folder(plan, config)
     try:
         (folder / "build.ninja").write_text(plan.manifest, encoding="utf-8")
         commands = compile_commands(plan.steps, str(artifacts_dir(config) / plan.key))
         (folder / "compile_commands.json").write_bytes(msgspec.json.encode(commands))
+    except OSError:
+        discard(folder)
+        raise
+    return folder
+
+
+def _build(plan: BuildPlan, config: Config) -> Artifact:
+    folder = begin_build(plan, config)
+    try:
         begin = time.monotonic()
         with _progress(plan):
             status, log = _run_ninja(folder, config)
-        if status:
-            _fail(plan, config, log)
+        error = failure(plan, config, log) if status else None
         seconds = time.monotonic() - begin
+        if error is not None:
+            raise error  # noqa: TRY301 - the folder is to be discarded as after any other failure
         loader_logger(config).info(
             "built %s for %s (%s) in %.1f s: %s",
             plan.record.uri, plan.record.target, plan.record.mode, seconds, plan.key,
@@ -176,7 +196,8 @@ def _write_sources(plan: BuildPlan) -> None:
         temporary.replace(path)
 
 
-def _ninja() -> str:
+def ninja_program() -> str:
+    """Return ninja, from its package or from PATH."""
     try:
         import ninja
 
@@ -193,7 +214,7 @@ def _ninja() -> str:
 
 def _run_ninja(folder: Path, config: Config) -> tuple[int, str]:
     """Run the manifest; the compilers see none of what was injected into this process."""
-    command = [_ninja(), "-C", str(folder), "-j", str(job_count(config))]
+    command = [ninja_program(), "-C", str(folder), "-j", str(job_count(config))]
     command += ["-v"] if config.jit_verbose else []
     log_path = folder / "build.log"
     with log_path.open("wb") as log:
@@ -204,7 +225,7 @@ def _run_ninja(folder: Path, config: Config) -> tuple[int, str]:
         try:
             child.wait()
         except BaseException:
-            _stop(child)
+            stop_ninja(child)
             raise
     text = log_path.read_text(encoding="utf-8", errors="replace")
     if config.jit_verbose:
@@ -212,7 +233,7 @@ def _run_ninja(folder: Path, config: Config) -> tuple[int, str]:
     return child.returncode, text
 
 
-def _stop(ninja: subprocess.Popen[bytes]) -> None:
+def stop_ninja(ninja: subprocess.Popen[bytes]) -> None:
     """End a build: each compiler is in a group of its own that only ninja knows and ends."""
     ninja.terminate()
     try:
@@ -223,15 +244,16 @@ def _stop(ninja: subprocess.Popen[bytes]) -> None:
         ninja.wait()
 
 
-def _fail(plan: BuildPlan, config: Config, log: str) -> NoReturn:
+def failure(plan: BuildPlan, config: Config, log: str) -> BuildError | LoadError:
+    """Keep the log of a failed build, and return the error that tells of it."""
     first = first_error(log)
     if _NO_ROOM.search(log) or shutil.disk_usage(artifacts_dir(config)).free < _ROOM:
-        raise unusable(config, OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {first}"))
+        return unusable(config, OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {first}"))
     path = logs_dir(config) / f"{plan.key}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(log, encoding="utf-8")
     record = plan.record
-    raise BuildError(record.uri, record.target, record.mode, path, first)
+    return BuildError(record.uri, record.target, record.mode, path, first)
 
 
 @contextlib.contextmanager

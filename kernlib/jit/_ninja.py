@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Manifest", "Step", "compile_commands", "ninja_text", "object_name"]
+_VERSION = "ninja_required_version = 1.5"
+
+__all__ = ["Manifest", "Step", "batch_text", "compile_commands", "ninja_text", "object_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +56,36 @@ def _command(words: Sequence[str]) -> str:
 
 def ninja_text(manifest: Manifest) -> str:
     """Return ``build.ninja``; outputs are relative to its folder, so that the folder can move."""
-    lines = [f"# {manifest.title}", "ninja_required_version = 1.5", ""]
+    lines = [f"# {manifest.title}", _VERSION, "", *_statements(manifest)]
+    return "\n".join([*lines, "", f"default {_path(manifest.library)}", ""])
+
+
+def batch_text(manifests: Mapping[str, Manifest]) -> str:
+    """Return one ``build.ninja`` that makes every manifest in the folder it is mapped from."""
+    lines = [_VERSION, ""]
+    for at, (folder, manifest) in enumerate(manifests.items()):
+        lines += [f"# {manifest.title}", *_statements(manifest, f"_{at}", f"{folder}/"), ""]
+    return "\n".join(lines)
+
+
+def _statements(manifest: Manifest, suffix: str = "", folder: str = "") -> list[str]:
+    """Return rules and builds; ``suffix`` tells the rules of several manifests apart."""
+    lines: list[str] = []
     for tool, words in manifest.tools:
-        lines += [f"rule {tool}", f"  command = {_command(words)} -c $in -o $out",
+        lines += [f"rule {tool}{suffix}", f"  command = {_command(words)} -c $in -o $out",
                   f"  description = {tool} $out", ""]  # fmt: skip
     if manifest.link:
         linker, flags = manifest.link[0], manifest.link[1:]
-        lines += ["rule link", f"  command = {_escape(linker)} $in -o $out {_command(flags)}",
+        command = f"{_escape(linker)} $in -o $out {_command(flags)}"
+        lines += [f"rule link{suffix}", f"  command = {command}",
                   "  description = link $out", ""]  # fmt: skip
     for step in manifest.steps:
-        lines.append(f"build {_path(step.object)}: {step.tool} {_path(step.source)}")
+        output = _path(f"{folder}{step.object}")
+        lines.append(f"build {output}: {step.tool}{suffix} {_path(step.source)}")
     if manifest.link:
-        objects = " ".join(_path(step.object) for step in manifest.steps)
-        lines.append(f"build {_path(manifest.library)}: link {objects}")
-    lines += ["", f"default {_path(manifest.library)}", ""]
-    return "\n".join(lines)
+        objects = " ".join(_path(f"{folder}{step.object}") for step in manifest.steps)
+        lines.append(f"build {_path(folder + manifest.library)}: link{suffix} {objects}")
+    return lines
 
 
 def compile_commands(manifest: Manifest, folder: str) -> list[dict[str, object]]:

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
     from kernlib.config import Config
 
-__all__ = ["CPU", "gencode", "is_family", "requested_targets", "supports", "target_of"]
+__all__ = [
+    "CPU",
+    "build_targets",
+    "detected_targets",
+    "gencode",
+    "is_family",
+    "requested_targets",
+    "supports",
+    "target_of",
+]
 
 CPU = "cpu"
 
@@ -22,6 +31,9 @@ _LISTED = re.compile(r"(\d{1,2})\.(\d)([af]?)", re.ASCII)
 #: From compute capability 9.0 on, the architecture-specific instructions (wgmma, TMA) need the
 #: suffix; CUDA programming guide, "Architecture-Specific Features".
 _SUFFIX_FROM = 90
+#: From which compute capability on a suffix exists: architecture-specific, family-specific.
+_SUFFIXES = {"a": 90, "f": 100}
+_VARIABLE = "KERNLIB_CUDA_ARCH_LIST"
 
 
 def _number(target: str) -> int | None:
@@ -79,15 +91,42 @@ def target_of(device: torch.device) -> str:
     return _of_cuda_device(torch.cuda.current_device() if device.index is None else device.index)
 
 
+def _listed(text: str) -> str:
+    match = _LISTED.fullmatch(text)
+    if match is None:
+        raise ConfigError(_VARIABLE, text, "architectures such as 8.0 9.0a 10.0f, or native")
+    number, suffix = int(match[1] + match[2]), match[3]
+    least = _SUFFIXES.get(suffix, 0)
+    if number < least:
+        expected = f"suffix {suffix!r} only from {least // 10}.{least % 10} on"
+        raise ConfigError(_VARIABLE, text, expected)
+    return f"sm_{number}{suffix}"
+
+
 def requested_targets(config: Config) -> tuple[str, ...]:
     """Return the targets of ``KERNLIB_CUDA_ARCH_LIST``: ``8.0 9.0a`` is sm_80 and sm_90a.
 
-    Raises ConfigError for an entry that is no architecture.
+    ``native`` stands for the targets of the devices of this machine. Raises ConfigError for an
+    entry that is no architecture, or has a suffix that its family does not know.
     """
-    targets = []
+    targets: list[str] = []
     for text in config.cuda_arch_list:
-        match = _LISTED.fullmatch(text)
-        if match is None:
-            raise ConfigError("KERNLIB_CUDA_ARCH_LIST", text, "architectures such as 8.0 9.0a")
-        targets.append(f"sm_{match[1]}{match[2]}{match[3]}")
+        if text == "native":
+            targets += detected_targets()
+        else:
+            targets.append(_listed(text))
     return tuple(dict.fromkeys(targets))
+
+
+def detected_targets() -> tuple[str, ...]:
+    """Return the targets of the CUDA devices of this machine, each once; none without devices."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    return tuple(dict.fromkeys(map(_of_cuda_device, range(torch.cuda.device_count()))))
+
+
+def build_targets(config: Config) -> tuple[str, ...]:
+    """Return what to build for where nothing is named: the CPU, all devices, all requests."""
+    return tuple(dict.fromkeys((CPU, *detected_targets(), *requested_targets(config))))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from kernlib.errors import SelectionError
 from kernlib.ops._activation import activation_spec
 from kernlib.ops._norm import norm_spec
 from kernlib.ops._paged_cache import append_paged_kv_spec
@@ -12,7 +14,7 @@ from kernlib.ops._paged_decode import paged_decode_spec
 if TYPE_CHECKING:
     from kernlib.jit import KernelSpec
 
-__all__ = ["shipped_specs"]
+__all__ = ["matching_specs", "shipped_specs"]
 
 #: The defaults of each device. What only an explicit argument chooses is built where it is used.
 _BACKENDS = ("cpu", "cuda")
@@ -27,3 +29,18 @@ def shipped_specs() -> tuple[KernelSpec, ...]:
         found += [norm_spec(backend), activation_spec(backend), append_paged_kv_spec(backend)]
         found += [paged_decode_spec(backend, head_dim) for head_dim in _HEAD_DIMS]
     return tuple(found)
+
+
+def matching_specs(pattern: str) -> list[KernelSpec]:
+    """Return the shipped specs whose name or URI matches an fnmatch pattern.
+
+    Raises SelectionError, naming all there are, if none does.
+    """
+    specs = shipped_specs()
+    found = [
+        spec for spec in specs if fnmatchcase(spec.name, pattern) or fnmatchcase(spec.uri, pattern)
+    ]
+    if not found:
+        names = ", ".join(sorted({spec.uri for spec in specs}))
+        raise SelectionError(f"no kernel matches {pattern!r}", f"There are {names}")
+    return found
