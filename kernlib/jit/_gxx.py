@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from kernlib.config import Mode
 
-__all__ = ["compile_flags", "link_flags"]
+__all__ = ["compile_flags", "is_clang", "link_flags"]
 
 _SANITIZERS = "-fsanitize=address,undefined"
 
@@ -25,7 +27,12 @@ def compile_flags(mode: Mode) -> tuple[str, ...]:
     return ("-std=c++17", "-fPIC", "-Wall", *_BY_MODE[mode])
 
 
-def link_flags(mode: Mode) -> tuple[str, ...]:
+def is_clang(cxx: str) -> bool:
+    """Return whether a compiler is clang, by its name: the flags must be known without it."""
+    return "clang" in PurePath(cxx).name
+
+
+def link_flags(mode: Mode, *, clang: bool = False) -> tuple[str, ...]:
     """Return what every library is linked with; tvm-ffi is in the process that loads it.
 
     A symbol that nothing defines is an error of the build: bound lazily, it would end the process
@@ -33,4 +40,6 @@ def link_flags(mode: Mode) -> tuple[str, ...]:
     """
     sanitize = mode is Mode.SANITIZE
     complete = ("-Wl,-z,now", _SANITIZERS) if sanitize else ("-Wl,-z,defs",)
+    if sanitize and clang:
+        complete += ("-shared-libasan",)  # its own default is a runtime inside the program
     return ("-shared", *complete, "-L{tvm_ffi}/lib", "-ltvm_ffi")

@@ -55,7 +55,7 @@ class Native:
         includes = tuple(f"-I{{root}}/{folder}" for folder in folders)
         tvm_includes = ("-isystem", "{tvm_ffi}/include")
         cxx = (*_gxx.compile_flags(mode), *includes, *tvm_includes)
-        link = _gxx.link_flags(mode)
+        link = _gxx.link_flags(mode, clang=_gxx.is_clang(config.cxx))
         flags: dict[str, tuple[str, ...]] = {}
         if self._name == "cuda":
             device = _nvcc.compile_flags(spec.name, mode, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -56,15 +57,17 @@ def _options(options: dict[str, int]) -> str:
 
 def _address_sanitizer(config: Config) -> Tool:
     """Preload the compiler's AddressSanitizer; it names lines in any library built with ``-g``."""
+    clang = "clang" in Path(config.cxx).name
+    library = f"libclang_rt.asan-{platform.machine()}.so" if clang else "libasan.so"
     try:
         found = subprocess.run(
-            [config.cxx, "-print-file-name=libasan.so"],
+            [config.cxx, f"-print-file-name={library}"],
             capture_output=True, text=True, check=True, timeout=20,
         ).stdout.strip()  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         return Tool("", missing=f"AddressSanitizer: {config.cxx} does not answer ({error})")
     if not Path(found).is_absolute() or not Path(found).exists():
-        return Tool("", missing=f"AddressSanitizer: {config.cxx} has no libasan.so; install it")
+        return Tool("", missing=f"AddressSanitizer: {config.cxx} has no {library}; install it")
     undefined = {"print_stacktrace": 1, "halt_on_error": 1, "exitcode": SANITIZER_EXIT}
     return Tool(
         "AddressSanitizer",
