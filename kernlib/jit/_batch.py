@@ -152,20 +152,19 @@ def _ninja(scratch: Path, config: Config, tell: Tell | None) -> str:
     command = [ninja_program(), "-C", str(scratch), "-k", "0", "-j", str(job_count(config))]
     command += ["-v"] if config.jit_verbose else []
     lines = []
-    child = subprocess.Popen(
+    with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env=clean_environment() | {"NINJA_STATUS": _STATUS}, start_new_session=True,
-    )  # fmt: skip
-    try:
-        for raw in child.stdout or ():
-            line = raw.decode(errors="replace").rstrip("\n")
-            lines.append(line)
-            if tell is not None and (step := _STEP.match(line)):
-                tell(int(step[1]), int(step[2]), step[3])
-        child.wait()
-    except BaseException:
-        stop_ninja(child)
-        raise
+    ) as child:  # fmt: skip
+        try:
+            for raw in child.stdout or ():
+                line = raw.decode(errors="replace").rstrip("\n")
+                lines.append(line)
+                if tell is not None and (step := _STEP.match(line)):
+                    tell(int(step[1]), int(step[2]), step[3])
+        except BaseException:
+            stop_ninja(child)
+            raise
     return "\n".join(lines) + "\n"
 
 

@@ -39,7 +39,7 @@ def link_flags(mode: Mode, *, clang: bool = False) -> tuple[str, ...]:
     at the first call. A sanitizer's runtime may come with the process, so there the load fails.
     """
     sanitize = mode is Mode.SANITIZE
-    complete = ("-Wl,-z,now", _SANITIZERS) if sanitize else ("-Wl,-z,defs",)
+    complete: tuple[str, ...] = ("-Wl,-z,now", _SANITIZERS) if sanitize else ("-Wl,-z,defs",)
     if sanitize and clang:
         complete += ("-shared-libasan",)  # its own default is a runtime inside the program
     return ("-shared", *complete, "-L{tvm_ffi}/lib", "-ltvm_ffi")

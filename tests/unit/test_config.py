@@ -179,3 +179,10 @@ def test_the_environment_is_read_once_and_not_at_import():
         cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_max_jobs_of_other_tools_counts_where_ours_is_not_set():
+    assert Config.from_env({"MAX_JOBS": "3"}).max_jobs == 3
+    assert Config.from_env({"MAX_JOBS": "3", "KERNLIB_MAX_JOBS": "2"}).max_jobs == 2
+    with pytest.raises(ConfigError, match="MAX_JOBS='many'"):
+        Config.from_env({"MAX_JOBS": "many"})

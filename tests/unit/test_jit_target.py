@@ -81,3 +81,48 @@ def test_an_entry_that_is_no_architecture_is_named(text):
     with pytest.raises(ConfigError, match="KERNLIB_CUDA_ARCH_LIST") as raised:
         jit.requested_targets(Config(cuda_arch_list=("8.0", text)))
     assert raised.value.value == text
+
+
+@pytest.mark.parametrize(
+    ("text", "target"), [("10.0f", "sm_100f"), ("12.1a", "sm_121a"), ("9.0", "sm_90")]
+)
+def test_suffixes_of_newer_families(text, target):
+    assert jit.requested_targets(Config(cuda_arch_list=(text,))) == (target,)
+    assert _target.gencode(target).endswith(f"code={target}")
+
+
+@pytest.mark.parametrize(("text", "least"), [("8.0a", "9.0"), ("9.0f", "10.0")])
+def test_a_suffix_that_a_family_does_not_know_is_refused(text, least):
+    with pytest.raises(ConfigError, match=f"only from {least} on"):
+        jit.requested_targets(Config(cuda_arch_list=(text,)))
+
+
+@pytest.fixture
+def two_devices(monkeypatch):
+    """Pretend a machine with two GPUs that differ."""
+    import torch
+
+    capabilities = [(9, 0), (8, 0)]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capabilities[index])
+    _target._of_cuda_device.cache_clear()
+    yield
+    _target._of_cuda_device.cache_clear()
+
+
+@pytest.mark.usefixtures("two_devices")
+def test_detected_and_requested_targets_are_combined_each_once():
+    config = Config(cuda_arch_list=("native", "10.0f", "8.0"))
+    assert jit.requested_targets(config) == ("sm_90a", "sm_80", "sm_100f")
+    assert jit.build_targets(Config(cuda_arch_list=("10.0f", "8.0"))) == (
+        "cpu", "sm_90a", "sm_80", "sm_100f",
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("two_devices")
+def test_each_of_two_devices_that_differ_gets_its_own_target():
+    import torch
+
+    found = [jit.target_of(torch.device("cuda", index)) for index in (0, 1)]
+    assert found == ["sm_90a", "sm_80"]
