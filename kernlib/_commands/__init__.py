@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kernlib._commands import _aot, _cache, _env
+from kernlib._commands import _aot, _cache, _env, _jit
 from kernlib._version import __version__
 from kernlib.errors import KernlibError
 
 __all__ = ["main"]
 
-_COMMANDS = (_aot, _cache, _env)
+_COMMANDS = (_aot, _cache, _env, _jit)
 _USAGE_ERROR = 2
+_INTERRUPTED = 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,3 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     except KernlibError as error:
         print(f"kernlib: {error}", file=sys.stderr)
         return _USAGE_ERROR
+    except BrokenPipeError:
+        return _USAGE_ERROR  # whoever read the output had enough
+    except KeyboardInterrupt:
+        print("kernlib: interrupted; nothing that was half done is kept", file=sys.stderr)
+        return _INTERRUPTED
