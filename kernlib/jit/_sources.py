@@ -43,8 +43,10 @@ class _Scan:
         self._spec = spec
         self._override = override
         self._found: dict[str, bytes] = {}
+        self._absent: set[str] = set()
         own = source_root()
-        self._roots = [override] if override else list(dict.fromkeys((spec.root, own)))
+        roots = [override] if override else [spec.root, own]
+        self._roots = list(dict.fromkeys(map(str, roots)))
         self._dirs = tuple(dict.fromkeys((*spec.include_dirs, *OWN_INCLUDE_DIRS, GENERATED)))
         for name, text in spec.headers:
             if override is None:
@@ -89,15 +91,22 @@ class _Scan:
         return None
 
     def _read(self, label: str) -> bytes | None:
-        """Return a file's bytes, from the first root that has it."""
+        """Return a file's bytes, from the first root that has it; what is nowhere is asked once.
+
+        Most includes are the toolchain's, so that a warm load asks for many that are nowhere.
+        """
         if label in self._found:
             return self._found[label]
+        if label in self._absent:
+            return None
         for root in self._roots:
             try:
-                self._found[label] = (root / label).read_bytes()
+                with open(f"{root}/{label}", "rb") as file:  # noqa: PTH123 - a Path costs as much
+                    self._found[label] = file.read()
             except OSError:
                 continue
             return self._found[label]
+        self._absent.add(label)
         return None
 
 
