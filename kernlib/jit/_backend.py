@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernlib.jit._native import Native
-from kernlib.jit._triton import Triton
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,13 +54,16 @@ class Backend(Protocol):
         """
 
 
-_BACKENDS: dict[str, Backend] = {
-    "cpu": Native("cpu"),
-    "cuda": Native("cuda"),
-    "triton": Triton(),
-}
+_NATIVE = {name: Native(name) for name in ("cpu", "cuda")}
 
 
 def backend_named(name: str) -> Backend:
     """Return the backend that a spec names."""
-    return _BACKENDS[name]
+    return _triton() if name == "triton" else _NATIVE[name]
+
+
+@cache
+def _triton() -> Backend:
+    from kernlib.jit._triton import Triton  # most processes load no kernel of Triton
+
+    return Triton()

@@ -1,5 +1,7 @@
 """Builds an artifact: lock, compile in a private folder, publish."""
 
+# What only a build needs is imported where it is needed: a warm load has a few milliseconds.
+
 from __future__ import annotations
 
 import contextlib
@@ -21,7 +23,6 @@ import msgspec
 
 from kernlib.config import get_config
 from kernlib.errors import BuildError, LoadError, MissingArtifactError, ToolchainError
-from kernlib.jit._aot import absence, find_ahead, stale, tell_refusal
 from kernlib.jit._cache import (
     Artifact,
     examine,
@@ -30,12 +31,10 @@ from kernlib.jit._cache import (
     publish,
     take,
 )
-from kernlib.jit._errors import first_error
 from kernlib.jit._lock import locked
 from kernlib.jit._log import loader_logger
 from kernlib.jit._ninja import compile_commands
 from kernlib.jit._plan import plan as make_plan
-from kernlib.jit._resources import job_count
 from kernlib.jit._toolchain import clean_environment
 from kernlib.jit._usage import discard
 from kernlib.jit._workspace import artifacts_dir, logs_dir, workspace_dir
@@ -84,6 +83,8 @@ def prepare_plan(plan: BuildPlan, config: Config) -> Artifact:
     if config.jit_cache and (found := take(plan, config)) is not None:
         loader_logger(config).debug("found %s: %s", plan.record.uri, found.path)
         return found
+    from kernlib.jit._aot import find_ahead, stale, tell_refusal
+
     ahead = find_ahead(plan, config) if config.jit_cache else None
     if isinstance(ahead, Artifact):
         return ahead
@@ -127,6 +128,8 @@ def _existing(plan: BuildPlan, config: Config) -> Artifact:
     """Return the valid artifact; a bad one stays where it is, since no build will replace it."""
     if config.jit_cache and (artifact := take(plan, config)) is not None:
         return artifact
+    from kernlib.jit._aot import absence, find_ahead, stale
+
     ahead = find_ahead(plan, config) if config.jit_cache else None
     if isinstance(ahead, Artifact):
         return ahead
@@ -214,6 +217,8 @@ def ninja_program() -> str:
 
 def _run_ninja(folder: Path, config: Config) -> tuple[int, str]:
     """Run the manifest; the compilers see none of what was injected into this process."""
+    from kernlib.jit._resources import job_count
+
     command = [ninja_program(), "-C", str(folder), "-j", str(job_count(config))]
     command += ["-v"] if config.jit_verbose else []
     log_path = folder / "build.log"
@@ -246,6 +251,8 @@ def stop_ninja(ninja: subprocess.Popen[bytes]) -> None:
 
 def failure(plan: BuildPlan, config: Config, log: str) -> BuildError | LoadError:
     """Keep the log of a failed build, and return the error that tells of it."""
+    from kernlib.jit._errors import first_error
+
     first = first_error(log)
     if _NO_ROOM.search(log) or shutil.disk_usage(artifacts_dir(config)).free < _ROOM:
         return unusable(config, OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {first}"))
