@@ -67,6 +67,14 @@ def _compute_sanitizer():
     return "compute-sanitizer is neither on PATH nor beside nvcc"
 
 
+def _cuobjdump():
+    from kernlib.config import Config
+    from kernlib.jit._machine_code import disassembler
+
+    found = disassembler(Config(nvcc=find_nvcc() or "nvcc"))
+    return "" if found else "cuobjdump or nvdisasm is in no toolkit and no package"
+
+
 def _triton():
     return "" if importlib.util.find_spec("triton") else "the package triton is not installed"
 
@@ -76,6 +84,7 @@ _PROBES = {
     "compute-sanitizer": _compute_sanitizer,
     "cuda": _cuda,
     "cuda-pair": _cuda_pair,
+    "cuobjdump": _cuobjdump,
     "gxx": _gxx,
     "nvcc": _nvcc,
     "triton": _triton,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernlib._commands import _jit_build
+from kernlib._commands import _jit_build, _jit_compare
 
 if TYPE_CHECKING:
     import argparse
 
 __all__ = ["register"]
 
-_ACTIONS = (_jit_build,)
+_ACTIONS = (_jit_build, _jit_compare)
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
