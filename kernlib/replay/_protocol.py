@@ -64,7 +64,8 @@ class Built(msgspec.Struct, frozen=True, tag_field="event", tag="built"):
     """A kernel is built and loaded.
 
     ``recorded_key`` is the key in the capsule; ``same_record_key`` what the installed sources
-    give in the recorded mode; ``differences`` what keeps the two apart.
+    give in the recorded mode; ``differences`` what keeps the two apart. ``machine_code`` is
+    whether another mode made other code, None where that cannot be told.
     """
 
     uri: str
@@ -77,6 +78,7 @@ class Built(msgspec.Struct, frozen=True, tag_field="event", tag="built"):
     recorded_key: str | None
     same_record_key: str | None
     differences: list[str]
+    machine_code: str | None = None
 
 
 class BuildFailed(msgspec.Struct, frozen=True, tag_field="event", tag="build_failed"):

@@ -282,4 +282,5 @@ def _build_line(event: Built) -> BuildLine:
         same_sources_and_flags=event.recorded_key is not None
         and event.same_record_key == event.recorded_key,
         differences=event.differences,
+        machine_code=event.machine_code,
     )

@@ -58,6 +58,7 @@ class BuildLine(msgspec.Struct, frozen=True):
     is_recorded: bool
     same_sources_and_flags: bool
     differences: list[str]
+    machine_code: str | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -142,11 +143,13 @@ def _build(build: BuildLine) -> list[str]:
     if build.is_recorded:
         lines += _row("", "this is the recorded build: same build record, same key")
     elif build.same_sources_and_flags:
+        code = "" if build.machine_code else ", but other code"
         lines += _row(
             "",
             f"differs from the recorded build (key {build.recorded_key}) by its mode alone: "
-            "same sources, flags and compilers, but other code",
+            f"same sources, flags and compilers{code}",
         )
+        lines += _row("", f"machine code: {build.machine_code}") if build.machine_code else []
     elif build.recorded_key or build.differences:
         lines += _rows("", [f"not the recorded build: {text}" for text in build.differences])
     else:

@@ -8,6 +8,9 @@ import msgspec
 
 from kernlib import dump, jit
 from kernlib.config import Mode, get_config
+from kernlib.errors import SelectionError, ToolchainError
+from kernlib.jit._cache import take
+from kernlib.jit._machine_code import HOST_CODE, compare_code, machine_code
 from kernlib.replay._chain import session_of
 from kernlib.replay._protocol import Built
 
@@ -42,6 +45,9 @@ def describe_builds(step: Step, choices: Iterable[KernelChoice], *, last: bool) 
             ref.key if ref is not None and not experiment else None,
             same_key,
             differences,
+            _machine_code(choice, ref, artifact)
+            if ref is not None and same_key == ref.key
+            else None,
         )
 
 
@@ -66,6 +72,29 @@ def _compared(
     if before is None:
         return now.key, ["the recorded build record cannot be read"]
     return now.key, [str(difference) for difference in jit.compare_records(before, now.record)]
+
+
+def _machine_code(choice: KernelChoice, ref: BuildRef, artifact: Artifact) -> str | None:
+    """Return whether another mode made other code than the recorded one; builds nothing.
+
+    None where that cannot be told: the recorded library is not in the cache, or no tool reads it.
+    """
+    if artifact.record.mode == ref.mode or Mode.SANITIZE in {artifact.record.mode, ref.mode}:
+        return None
+    config = get_config()
+    recorded = take(jit.plan(choice, config, Mode(ref.mode)), config)
+    if recorded is None or (ref.library is not None and ref.library.sha256 != recorded.sha256):
+        return None
+    try:
+        libraries = (recorded.library, artifact.library)
+        found = compare_code(*(machine_code(library, config) for library in libraries))
+    except (SelectionError, ToolchainError):
+        return None
+    if HOST_CODE in found.same or HOST_CODE in found.different:
+        return "differs from the recorded build" if found.unlike else "the recorded build's"
+    if found.unlike:
+        return f"differs from the recorded build in {found.unlike} of {found.total} kernels"
+    return f"the recorded build's, in all {found.total} kernels"
 
 
 def _record(step: Step, ref: BuildRef) -> BuildRecord | None:

@@ -1,14 +1,17 @@
 """Kernels for a GPU: line tables change no machine code, other modes do; no device is needed."""
 
+import msgspec
 import pytest
 from capabilities import find_nvcc
 
 from kernlib import jit
 from kernlib._commands import main
 from kernlib.config import Config, Mode, using
+from kernlib.dump._schema import BuildRef, LibraryRef
 from kernlib.jit._machine_code import compare_code, machine_code
 from kernlib.ops._activation import activation_spec
 from kernlib.ops._catalogue import matching_specs
+from kernlib.replay._used import _machine_code
 
 pytestmark = pytest.mark.requires("cuobjdump")
 
@@ -66,3 +69,27 @@ def test_specialisations_of_triton_are_compared_one_by_one(config):
     assert (found.unlike, len(found.same)) == (0, 6)
     other = prepared(spec, config, Mode.RELEASE, "sm_90a")
     assert compared(config, release, other).unlike == 6
+
+
+@pytest.mark.requires("gxx", "nvcc")
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        (Mode.RELEASE, None),
+        (Mode.LINEINFO, "the recorded build's, in all 6 kernels"),
+        (Mode.DEBUG, "differs from the recorded build in 6 of 6 kernels"),
+    ],
+)
+def test_a_replay_tells_it_from_the_recorded_release(config, norm, mode, told):
+    recorded = norm[Mode.RELEASE]
+    (spec,) = matching_specs("norm-cuda")
+    choice = jit.KernelChoice(spec=spec, target="sm_80", reason="a test")
+    library = LibraryRef(path=str(recorded.library), size=recorded.size, sha256=recorded.sha256)
+    ref = BuildRef(
+        key=recorded.key, uri=spec.uri, backend="cuda", target="sm_80", mode="release",
+        reason="a test", library=library,
+    )  # fmt: skip
+    with using(config):
+        assert _machine_code(choice, ref, norm[mode]) == told
+        other = msgspec.structs.replace(ref, library=msgspec.structs.replace(library, sha256="0"))
+        assert _machine_code(choice, other, norm[mode]) is None
