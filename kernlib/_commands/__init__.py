@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 
 from kernlib._commands import _aot, _cache, _env, _jit
@@ -29,12 +31,16 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status; a refusal is one line and status 2."""
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        status = int(arguments.run(arguments))
+        sys.stdout.flush()
     except KernlibError as error:
         print(f"kernlib: {error}", file=sys.stderr)
         return _USAGE_ERROR
-    except BrokenPipeError:
-        return _USAGE_ERROR  # whoever read the output had enough
+    except BrokenPipeError:  # whoever read the output had enough
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return _USAGE_ERROR
     except KeyboardInterrupt:
         print("kernlib: interrupted; nothing that was half done is kept", file=sys.stderr)
         return _INTERRUPTED
+    return status

@@ -1,6 +1,9 @@
 """Libraries for the CPU: line tables change no machine code, other modes do."""
 
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from jit_samples import FILES, chosen, twice_spec, write_root
@@ -57,3 +60,18 @@ def test_the_command_takes_keys_their_beginnings_and_paths(tmp_path, config, bui
         assert "the same machine code: 1 of 1" in out
         assert main(["jit", "compare", release.key[:12], debug.key[:12]]) == 1
         assert "different machine code: 1 of 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_enough_hears_no_complaint(config, built, unbuffered):
+    words = [sys.executable, "-m", "kernlib._commands", "jit", "compare"]
+    keys = [built[Mode.RELEASE].key, built[Mode.DEBUG].key]
+    environment = {**os.environ, **config.to_env(), "PYTHONUNBUFFERED": unbuffered}
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*words, *keys], stdout=writer, stderr=subprocess.PIPE, text=True, check=False,
+        env=environment,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (2, "")
