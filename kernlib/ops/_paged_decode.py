@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kernlib.jit import KernelChoice, KernelSpec
 
-__all__ = ["PagedDecode", "paged_decode_spec", "plan_kernels", "run_kernels"]
+__all__ = ["SHIPPED_HEAD_DIMS", "PagedDecode", "paged_decode_spec", "plan_kernels", "run_kernels"]
 
 PAGED_DECODE_CHECKS = (
     SameSize(Size("q", 1), Size("self.num_qo_heads")),
@@ -31,6 +31,9 @@ PAGED_DECODE_CHECKS = (
     AllInRange("self.kv_indices", Size("kv_cache", 0), "pages", "the pool", used="self.kv_indptr"),
     LengthsInRange("self.kv_last_page_len", "self.kv_indptr", Size("self.page_size")),
 )
+
+#: Worth building ahead: the head sizes of models in wide use. Others are built at first use.
+SHIPPED_HEAD_DIMS = (64, 128, 256)
 
 _LARGEST_HEAD = 256
 _HEAD_STEP = 8

@@ -45,3 +45,25 @@ def test_a_number_of_jobs_that_was_asked_for_is_taken():
 
 def test_the_memory_of_this_machine_is_known():
     assert _resources.available_memory() > 0
+
+
+def limited(folder, limit, used, names=("memory.max", "memory.current")):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in zip(names, (limit, used), strict=True):
+        (folder / name).write_text(f"{value}\n")
+
+
+def test_the_tightest_control_group_above_this_process_counts(tmp_path):
+    limited(tmp_path, "max", 100)
+    limited(tmp_path / "pod", 1000, 900)
+    limited(tmp_path / "pod" / "box", 5000, 10)
+    rooms = list(_resources._cgroup_rooms(tmp_path, "0::/pod/box\n"))
+    assert sorted(rooms) == [100, 4990]
+    assert list(_resources._cgroup_rooms(tmp_path, "0::/\n")) == []
+
+
+def test_control_groups_of_the_first_version_count_too(tmp_path):
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    limited(tmp_path / "memory" / "box", 700, 800, names)
+    own = "5:cpu,cpuacct:/box\n4:memory:/box\n"
+    assert list(_resources._cgroup_rooms(tmp_path, own)) == [0]
