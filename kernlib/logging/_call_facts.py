@@ -98,10 +98,13 @@ def _grad_mode(torch: Any) -> Any:  # noqa: ANN401 - one of the schema's literal
 
 
 def _caller() -> str:
-    """Return the place that called the api: the innermost frame outside of this package."""
+    """Return the place that called the api: the innermost frame outside of this package.
+
+    By file, because a switched function runs code of this package with its module's globals.
+    """
     frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame without a traceback
-    own = __name__.rpartition(".")[0]
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(own):
+    own = __file__.removesuffix("_call_facts.py")
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
         frame = frame.f_back
     code = frame.f_code
     return f"{code.co_filename}:{frame.f_lineno} {code.co_name}"

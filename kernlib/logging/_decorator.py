@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from kernlib.logging._switch import Switch, clone, forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernlib.logging._call import RecordedApi
     from kernlib.logging._recorder import Recorder
+    from kernlib.logging._switch import Enter
 
-__all__ = ["recorded"]
+__all__ = ["connect", "recorded"]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 def recorded(function: Function, api: RecordedApi, recorder: Recorder | None) -> Function:
-    """Return ``function`` with its calls recorded.
+    """Return a function that records what it hands to ``function``, which itself stays as it is.
 
     With no recorder, or none of its sinks wanting the api, that is the function object itself:
     what is not recorded costs nothing.
     """
+    plain = isinstance(function, FunctionType)
+    public = clone(cast("FunctionType", function)) if plain else forwarding(function)
+    switched = connect(Switch(public, function), api, recorder)
+    return cast("Function", public) if switched else function
+
+
+def connect(switch: Switch, api: RecordedApi, recorder: Recorder | None) -> bool:
+    """Let the calls of a function be recorded, or run on their own if no sink wants them."""
     sinks = recorder.sinks_for(api) if recorder is not None else ()
     if recorder is None or not sinks:
-        return function
+        switch.restore()
+        return False
+    switch.divert(_entry(switch.body, api, recorder, sinks))
+    return True
 
-    run = recorder.run
 
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the api's own types
-        return run(sinks, api, args, kwargs)
-
-    return cast("Function", wrapper)
+def _entry(
+    body: Callable[..., Any], api: RecordedApi, recorder: Recorder, sinks: tuple[Any, ...]
+) -> Enter:
+    """Return what a call becomes; the api handed on is the one whose function is the body."""
+    running = dataclasses.replace(cast("Any", api), function=body)
+    return partial(recorder.run, sinks, running)
