@@ -32,7 +32,8 @@ from kernlib.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Config", "Level", "Mode", "Variable", "get_config", "using", "variables"]
+__all__ = ["Config", "Level", "Mode", "Variable", "get_config", "recording_variables", "using",
+           "variables"]  # fmt: skip
 
 
 class Level(enum.IntEnum):
@@ -116,6 +117,11 @@ class Config:
         "KERNLIB_SYNC",
         "Wait for the device after every recorded call, so that a fault is raised by its call.",
     )
+    # What stands above can be switched in a running process; what follows is read once.
+    control: Path | None = optional_path(
+        "KERNLIB_CONTROL", "a file that only its owner may write",
+        "Lines such as `KERNLIB_LOG_LEVEL=args` in it switch the recording while the process runs.",
+    )  # fmt: skip
     workspace: Path | None = optional_path(
         "KERNLIB_WORKSPACE", "a folder",
         "Generated sources and artifacts; the user's cache folder when unset.",
@@ -217,6 +223,12 @@ def variables() -> tuple[Variable, ...]:
         dataclasses.replace(field.metadata["variable"], field=field.name)
         for field in dataclasses.fields(Config)
     )
+
+
+def recording_variables() -> tuple[Variable, ...]:
+    """Return the variables that can be switched in a running process."""
+    rows = variables()
+    return rows[: [row.field for row in rows].index("control")]
 
 
 _current: Config | None = None
