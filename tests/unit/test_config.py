@@ -25,6 +25,7 @@ OTHER = {
     "dump_max_bytes": 123_457,
     "dump_keep": "first",
     "sync": True,
+    "control": Path("/run/kernlib.control"),
     "workspace": Path("/ws"),
     "cuda_arch_list": ("8.0", "9.0a"),
     "jit_mode": Mode.SANITIZE,
