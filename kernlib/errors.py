@@ -24,6 +24,7 @@ __all__ = [
     "MissingArtifactError",
     "NotReplayableError",
     "RegistryError",
+    "RingError",
     "SelectionError",
     "SpecError",
     "StaleArtifactError",
@@ -218,6 +219,18 @@ class RegistryError(KernlibError):
 
 class CapsuleError(KernlibError):
     """A recorded session or capsule is torn, hostile, or of a version that cannot be read."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+class RingError(KernlibError):
+    """A file is no ring of recorded calls, or cannot be read."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(path, problem)
