@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Call", "RecordedApi", "Sink"]
+__all__ = ["Call", "RecordedApi", "Sink", "SteppedCall", "SteppedSink"]
 
 
 #: Kinds whose first argument the language passes.
@@ -86,6 +86,20 @@ class Call:
         return named
 
 
+@dataclass(slots=True)
+class SteppedCall(Call):
+    """A call whose body stops and goes on: a coroutine's or a generator's.
+
+    ``seconds`` counts what its body ran. ``items`` is how many a generator has yielded,
+    ``answered`` whether anything was sent or thrown into it, ``closed`` whether it was told to
+    end before its end.
+    """
+
+    items: int = 0
+    answered: bool = False
+    closed: bool = False
+
+
 class Sink(Protocol):
     """Where recorded calls go; whatever it raises is counted and kept from the application."""
 
@@ -96,10 +110,21 @@ class Sink(Protocol):
         """Take the call's inputs, before anything can be launched."""
 
     def returned(self, call: Call, result: object) -> None:
-        """Take the call's result."""
+        """Take the call's result; of a generator or coroutine that was closed it is None."""
 
     def raised(self, call: Call, error: BaseException) -> None:
         """Take the exception that left the call."""
 
     def failed(self) -> None:
         """Count a step of this sink that raised; must not raise itself."""
+
+
+@runtime_checkable
+class SteppedSink(Sink, Protocol):
+    """A sink that tells a call that is running from one that waits for its caller."""
+
+    def suspended(self, call: SteppedCall) -> None:
+        """Take notice that the body has stopped, with nothing of it running."""
+
+    def resumed(self, call: SteppedCall) -> None:
+        """Take notice that the body is about to go on."""

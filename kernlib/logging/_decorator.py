@@ -48,4 +48,4 @@ def _entry(
 ) -> Enter:
     """Return what a call becomes; the api handed on is the one whose function is the body."""
     running = dataclasses.replace(cast("Any", api), function=body)
-    return partial(recorder.run, sinks, running)
+    return partial(recorder.entry(body), sinks, running)

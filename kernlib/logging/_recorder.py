@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 import sys
 import time
 from contextvars import ContextVar
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from kernlib.logging._call import Call
+from kernlib.logging._call import Call, SteppedCall
+from kernlib.logging._stepped import Steps, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextvars import Token
 
     from kernlib.logging._call import RecordedApi, Sink
@@ -43,19 +46,27 @@ def _wait_for_device() -> None:
 class Recorder:
     """Numbers calls, knows their nesting, and hands them to the sinks.
 
-    ``failures`` counts, by sink and reason, what a sink could not record.
+    ``current`` is the innermost call that runs in a context; ``failures`` counts, by sink and
+    reason, what a sink could not record.
     """
 
     def __init__(self, sinks: Sequence[Sink], *, sync: bool = False) -> None:
         self._sinks = tuple(sinks)
         self._sync = sync
         self._numbers = itertools.count(1)
-        self._current: ContextVar[Call | None] = ContextVar("kernlib_call", default=None)
+        self.current: ContextVar[Call | None] = ContextVar("kernlib_call", default=None)
         self.failures: dict[tuple[str, str], int] = {}
 
     def sinks_for(self, api: RecordedApi) -> tuple[Sink, ...]:
         """Return the sinks that want calls of this api; none: the api need not be wrapped."""
         return tuple(sink for sink in self._sinks if sink.wants(api))
+
+    def entry(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what a call of the function is to become, by what its code makes of calls."""
+        flags = function.__code__.co_flags if isinstance(function, FunctionType) else 0
+        if flags & inspect.CO_ASYNC_GENERATOR:
+            return self.stream
+        return self.steps if flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR) else self.run
 
     def run(
         self,
@@ -66,11 +77,11 @@ class Recorder:
     ) -> Any:  # noqa: ANN401 - whatever the api returns
         """Call the api with its start and its end recorded; its exceptions pass unchanged."""
         call = Call(
-            api, args, kwargs, next(self._numbers), self._current.get(), capturing=is_capturing()
+            api, args, kwargs, next(self._numbers), self.current.get(), capturing=is_capturing()
         )
         for sink in sinks:
             self._guarded(sink, sink.started, call)
-        token = self._current.set(call)
+        token = self.current.set(call)
         begin = time.perf_counter()
         try:
             result = api.function(*args, **kwargs)
@@ -86,9 +97,46 @@ class Recorder:
             self._guarded(sink, sink.returned, call, result)
         return result
 
+    def steps(
+        self,
+        sinks: tuple[Sink, ...],
+        api: RecordedApi,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Steps:
+        """Return a call of a generator (``yield from`` it) or of a coroutine (``await`` it)."""
+        return Steps(self, sinks, self._stepped(api, args, kwargs))
+
+    def stream(
+        self,
+        sinks: tuple[Sink, ...],
+        api: RecordedApi,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Stream:
+        """Return a call of an asynchronous generator."""
+        return Stream(self, sinks, self._stepped(api, args, kwargs))
+
+    def tell(self, sinks: Iterable[Sink], event: str, *facts: object) -> None:
+        """Hand an event of a call to sinks by the name of their method."""
+        for sink in sinks:
+            self._guarded(sink, getattr(sink, event), *facts)
+
+    def settle(self) -> None:
+        """Wait for the device where faults are to show in the call that made them."""
+        if self._sync:
+            _wait_for_device()
+
+    def _stepped(
+        self, api: RecordedApi, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> SteppedCall:
+        return SteppedCall(
+            api, args, kwargs, next(self._numbers), self.current.get(), capturing=is_capturing()
+        )
+
     def _leave(self, call: Call, token: Token[Call | None], begin: float) -> None:
         call.seconds = time.perf_counter() - begin
-        self._current.reset(token)
+        token.var.reset(token)
 
     def _guarded(self, sink: Sink, step: Callable[..., None], *arguments: object) -> None:
         try:
