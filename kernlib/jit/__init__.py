@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernlib.jit._build import prepare
 from kernlib.jit._cache import Artifact, find_artifact
-from kernlib.jit._load import Kernel, load, loaded_kernels
+from kernlib.jit._load import Kernel, load, loaded_kernels, open_kernel
 from kernlib.jit._plan import BuildPlan, plan
 from kernlib.jit._record import (
     ArtifactMetadata,
@@ -62,6 +62,7 @@ __all__ = [
     "load",
     "loaded_kernels",
     "mismatch_text",
+    "open_kernel",
     "other_sizes",
     "package_dir",
     "plan",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kernlib.jit._cache import Artifact
     from kernlib.jit._spec import KernelChoice
 
-__all__ = ["Kernel", "load", "loaded_kernels"]
+__all__ = ["Kernel", "load", "loaded_kernels", "open_kernel"]
 
 
 class Kernel:
@@ -79,13 +79,18 @@ def _kernel_of(artifact: Artifact) -> Kernel:
     """Return the loaded library of an artifact; one that was built anew is loaded beside it."""
     identity = artifact.key, artifact.sha256
     if (kernel := _loaded.by_library.get(identity)) is None:
-        kernel = _loaded.by_library[identity] = Kernel(artifact, _open(artifact))
+        kernel = _loaded.by_library[identity] = open_kernel(artifact)
     return kernel
 
 
-def _open(artifact: Artifact) -> Any:  # noqa: ANN401 - the module of its backend
+def open_kernel(artifact: Artifact) -> Kernel:
+    """Load an artifact for its caller alone: no table of the process and no lock is touched.
+
+    Raises LoadError if the library cannot be loaded.
+    """
     record = artifact.record
-    return backend_named(record.backend).open(artifact.library, Mode(record.mode))
+    module = backend_named(record.backend).open(artifact.library, Mode(record.mode))
+    return Kernel(artifact, module)
 
 
 def loaded_kernels() -> tuple[Kernel, ...]:

@@ -62,6 +62,7 @@ class Record(Entry):
                 event["args"] = values
         else:
             event["microseconds"] = round(self.nanoseconds / 1000, 1)
-            event |= {"outputs": values} if self.kind is Kind.RETURN else values
+            if values:
+                event |= {"outputs": values} if self.kind is Kind.RETURN else values
         event["timestamp"] = self.timestamp
         return event

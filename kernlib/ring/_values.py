@@ -13,7 +13,15 @@ from kernlib.ring._format import TENSOR, Tag
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Described", "Tensor", "Value", "decode_values", "encode_values", "plain"]
+__all__ = [
+    "Described",
+    "Tensor",
+    "Value",
+    "decode_values",
+    "encode_values",
+    "plain",
+    "with_statistics",
+]
 
 _INT = struct.Struct("<q")
 _FLOAT = struct.Struct("<d")
@@ -160,7 +168,12 @@ def _decoded_statistics(data: bytes, at: int) -> tuple[Tensor, int]:
         raise ValueError("statistics without their tensor")
     tensor, at = _decoded_tensor(data, at + 1)
     stats, at = _decoded(data, at, 0)
-    return replace(tensor, statistics=plain(stats)), at
+    return with_statistics(tensor, plain(stats)), at
+
+
+def with_statistics(tensor: Tensor, statistics: object) -> Tensor:
+    """Return a tensor's facts with the statistics of its elements."""
+    return replace(tensor, statistics=statistics)
 
 
 def plain(value: Value) -> object:

@@ -21,6 +21,8 @@ MAY_IMPORT = {
     "ring": {"errors"},
     "_checks": {"errors"},
     "logging": {"errors", "config", "dump", "ring"},
+    "_background": {"errors", "config", "jit"},
+    "_native_recorder": {"config", "jit", "logging", "_background"},
     "_registry": {"errors", "config", "jit", "_checks"},
     "_facts": {"errors", "config", "jit", "dump"},
     "_builds": {"errors", "config", "jit", "dump", "logging"},
