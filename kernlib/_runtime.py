@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kernlib._registry import Api, positional_names, registry
-from kernlib.config import Level, get_config
-from kernlib.logging import recorded
+from kernlib.config import Level
+from kernlib.logging import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from kernlib.jit import KernelChoice
     from kernlib.logging import Kind, Recorder
 
-__all__ = ["build_recorder", "kernel_api", "process_recorder"]
+__all__ = ["build_recorder", "kernel_api"]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -44,7 +43,8 @@ def kernel_api(
 ) -> Any:
     """Declare a public function or method an api: it can be recorded and replayed.
 
-    With recording off (``KERNLIB_LOG_LEVEL`` unset) the very function object is returned.
+    The very function object is returned, and costs what it did: what is recorded, from the start
+    (``KERNLIB_LOG_LEVEL``) or later (``kernlib.logging.enable``), runs other code for a while.
 
     ``kernels`` takes the api's own arguments and returns the kernels that it will build; with it
     a capsule carries their sources and a replay can rebuild them in another mode. ``checks`` are
@@ -58,8 +58,8 @@ def kernel_api(
         plain = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
         api = _api_of(plain, type(target), kernels, checks, setup=setup)
         registry.add(api)
-        outcome = recorded(plain, api, process_recorder())
-        return target if outcome is plain else _wrapped_like(target, outcome)
+        public = process.declare(plain, api, build_recorder)
+        return target if public is plain else _wrapped_like(target, public)
 
     return decorate if function is None else decorate(function)
 
@@ -95,15 +95,6 @@ def _wrapped_like(target: object, outcome: Callable[..., Any]) -> object:
     if isinstance(target, (staticmethod, classmethod)):
         return type(target)(outcome)
     return outcome
-
-
-@cache
-def process_recorder() -> Recorder | None:
-    """Return the recorder of this process, or None if nothing is to be recorded.
-
-    Decided once, when the first api is decorated.
-    """
-    return build_recorder(get_config())
 
 
 def build_recorder(config: Config) -> Recorder | None:

@@ -6,6 +6,7 @@ from kernlib.logging._describe import describe, statistics
 from kernlib.logging._dump_sink import CapturedBuild, DumpSink
 from kernlib.logging._filter import NameFilter
 from kernlib.logging._log_sink import LogSink
+from kernlib.logging._process import disable, enable, process
 from kernlib.logging._recorder import Recorder
 
 __all__ = [
@@ -17,6 +18,9 @@ __all__ = [
     "NameFilter",
     "Recorder",
     "describe",
+    "disable",
+    "enable",
+    "process",
     "recorded",
     "statistics",
 ]
