@@ -101,12 +101,13 @@ def build_recorder(config: Config) -> Recorder | None:
     """Return a recorder with the sinks that the level asks for; None at level off."""
     if config.log_level is Level.OFF:
         return None
-    from kernlib.logging import DumpSink, LogSink, Recorder
+    from kernlib.logging import CallRules, DumpSink, LogSink, Recorder
 
+    rules = CallRules.of(config)
     sinks: list[Any] = [LogSink(config)]
     if config.log_level >= Level.DUMP:
         from kernlib._builds import capture_builds
         from kernlib._facts import session_facts
 
         sinks.append(DumpSink(config, lambda: session_facts(config), capture_builds))
-    return Recorder(sinks, sync=config.sync)
+    return Recorder(sinks, sync=config.sync, rules=rules)

@@ -91,6 +91,18 @@ class Config:
         "KERNLIB_INCLUDE", "Record only these apis (log lines, statistics and dumps)."
     )
     exclude: tuple[str, ...] = pattern_list("KERNLIB_EXCLUDE", "Record none of these apis.")
+    from_call: int = count(
+        "KERNLIB_FROM_CALL", 1, "a whole number of at least 1",
+        "Record nothing before the process's call of this number; set-up calls always are.", 1,
+    )  # fmt: skip
+    every: int = count(
+        "KERNLIB_EVERY", 1, "a whole number of at least 1",
+        "Of each api's calls record only every Nth: with 10 the 1st, the 11th, ...", 1,
+    )  # fmt: skip
+    first_per_shape: int = count(
+        "KERNLIB_FIRST_PER_SHAPE", 0, "a whole number; 0 is no limit",
+        "Of each api's calls with the same shapes and dtypes record only the first so many.", 0,
+    )  # fmt: skip
     dump_include: tuple[str, ...] = pattern_list(
         "KERNLIB_DUMP_INCLUDE", "Of the recorded apis, dump only these."
     )
@@ -103,11 +115,15 @@ class Config:
     )  # fmt: skip
     dump_max_calls: int = count(
         "KERNLIB_DUMP_MAX_CALLS", 1000, "a whole number of at least 1",
-        "Capsules kept in a session.", 1,
+        "Finished capsules kept in the dump folder, all processes together.", 1,
     )  # fmt: skip
     dump_max_bytes: int = variable(
         "KERNLIB_DUMP_MAX_BYTES", 20 * 10**9, "a size such as 20GB or 512MiB",
-        "Bytes kept in a session.", parse=size, render=size_text,
+        "Bytes kept in the dump folder, all processes together.", parse=size, render=size_text,
+    )  # fmt: skip
+    dump_max_per_shape: int = count(
+        "KERNLIB_DUMP_MAX_PER_SHAPE", 100, "a whole number; 0 is no limit",
+        "Finished capsules a process keeps of one api with the same shapes and dtypes.", 0,
     )  # fmt: skip
     dump_keep: str = variable(
         "KERNLIB_DUMP_KEEP", "last", "last or first",

@@ -8,9 +8,11 @@ from kernlib.logging._filter import NameFilter
 from kernlib.logging._log_sink import LogSink
 from kernlib.logging._process import disable, enable, process
 from kernlib.logging._recorder import Recorder
+from kernlib.logging._rules import CallRules
 
 __all__ = [
     "Call",
+    "CallRules",
     "CapturedBuild",
     "DumpSink",
     "Kind",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextvars import Token
 
     from kernlib.logging._call import RecordedApi, Sink
+    from kernlib.logging._rules import CallRules
 
 __all__ = ["Recorder"]
 
@@ -50,8 +51,11 @@ class Recorder:
     reason, what a sink could not record.
     """
 
-    def __init__(self, sinks: Sequence[Sink], *, sync: bool = False) -> None:
+    def __init__(
+        self, sinks: Sequence[Sink], *, sync: bool = False, rules: CallRules | None = None
+    ) -> None:
         self._sinks = tuple(sinks)
+        self._rules = rules
         self._sync = sync
         self._numbers = itertools.count(1)
         self.current: ContextVar[Call | None] = ContextVar("kernlib_call", default=None)
@@ -76,9 +80,10 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> Any:  # noqa: ANN401 - whatever the api returns
         """Call the api with its start and its end recorded; its exceptions pass unchanged."""
-        call = Call(
-            api, args, kwargs, next(self._numbers), self.current.get(), capturing=is_capturing()
-        )
+        number = next(self._numbers)
+        if self._rules is not None and not self._rules.admit(number, api, args, kwargs):
+            return api.function(*args, **kwargs)
+        call = Call(api, args, kwargs, number, self.current.get(), capturing=is_capturing())
         for sink in sinks:
             self._guarded(sink, sink.started, call)
         token = self.current.set(call)
@@ -103,9 +108,10 @@ class Recorder:
         api: RecordedApi,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Steps:
+    ) -> Any:  # noqa: ANN401 - a skipped call is the body itself
         """Return a call of a generator (``yield from`` it) or of a coroutine (``await`` it)."""
-        return Steps(self, sinks, self._stepped(api, args, kwargs))
+        call = self._stepped(api, args, kwargs)
+        return Steps(self, sinks, call) if call is not None else api.function(*args, **kwargs)
 
     def stream(
         self,
@@ -113,9 +119,10 @@ class Recorder:
         api: RecordedApi,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Stream:
+    ) -> Any:  # noqa: ANN401 - a skipped call is the body itself
         """Return a call of an asynchronous generator."""
-        return Stream(self, sinks, self._stepped(api, args, kwargs))
+        call = self._stepped(api, args, kwargs)
+        return Stream(self, sinks, call) if call is not None else api.function(*args, **kwargs)
 
     def tell(self, sinks: Iterable[Sink], event: str, *facts: object) -> None:
         """Hand an event of a call to sinks by the name of their method."""
@@ -129,10 +136,12 @@ class Recorder:
 
     def _stepped(
         self, api: RecordedApi, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> SteppedCall:
-        return SteppedCall(
-            api, args, kwargs, next(self._numbers), self.current.get(), capturing=is_capturing()
-        )
+    ) -> SteppedCall | None:
+        """Return a new call of a body that runs in steps; None if the rules skip it."""
+        number = next(self._numbers)
+        if self._rules is not None and not self._rules.admit(number, api, args, kwargs):
+            return None
+        return SteppedCall(api, args, kwargs, number, self.current.get(), capturing=is_capturing())
 
     def _leave(self, call: Call, token: Token[Call | None], begin: float) -> None:
         call.seconds = time.perf_counter() - begin
