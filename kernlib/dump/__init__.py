@@ -78,6 +78,7 @@ from kernlib.dump._schema import (
     Storage,
     Thread,
     View,
+    Yielded,
 )
 from kernlib.dump._segments import (
     hull,
@@ -156,6 +157,7 @@ __all__ = [
     "Thread",
     "TupleNode",
     "View",
+    "Yielded",
     "allocate",
     "call_nodes",
     "decode",

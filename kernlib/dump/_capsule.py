@@ -95,6 +95,10 @@ class CapsuleWriter:
         """Return whether the budget has room for as many bytes more, before they are copied."""
         return self._reserve is None or self._reserve(self.sequence, nbytes)
 
+    def update(self, call: Call) -> None:
+        """Replace ``call.json`` of a call that goes on."""
+        replace_file(self.path, "call.json", (encode_call(call),))
+
     def finish(self, call: Call, blobs: Sequence[Blob] = ()) -> None:
         """Add the outputs and replace ``call.json``; until then the call is ``started``."""
         try:

@@ -30,12 +30,14 @@ __all__ = [
     "Storage",
     "Thread",
     "View",
+    "Yielded",
 ]
 
 SCHEMA_VERSION = 1
 SESSION_FORMAT = "kernlib-session"
 
-Status: TypeAlias = Literal["started", "returned", "raised"]
+#: Only bodies of generators and coroutines are suspended, and closed before their end.
+Status: TypeAlias = Literal["started", "suspended", "returned", "raised", "closed"]
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -140,6 +142,16 @@ class ExceptionInfo(_Record, frozen=True, kw_only=True):
     traceback: str = ""
 
 
+class Yielded(_Record, frozen=True, kw_only=True):
+    """How many items a generator gave, none of which is recorded.
+
+    ``answered`` is whether anything was sent or thrown into it, which is not recorded either.
+    """
+
+    items: int
+    answered: bool = False
+
+
 class Call(_Record, frozen=True, kw_only=True):
     """One call: everything in ``call.json``. Times are UTC in ISO format."""
 
@@ -158,6 +170,7 @@ class Call(_Record, frozen=True, kw_only=True):
     arguments: Arguments
     receiver: Receiver | None = None
     result: Node | None = None
+    yielded: Yielded | None = None
     views: tuple[View, ...] = ()
     storages: tuple[Storage, ...] = ()
     changed: tuple[Change, ...] = ()

@@ -105,6 +105,9 @@ def _check_call(call: Call) -> None:
     _need(0 <= call.sequence < _MAX_NUMBER, f"sequence {call.sequence} is absurd")
     if call.parent is not None:
         _need(0 <= call.parent < call.sequence, f"parent {call.parent} is not an earlier call")
+    if call.yielded is not None:
+        items = call.yielded.items
+        _need(0 <= items < _MAX_NUMBER, f"{items} yielded items are absurd")
     for number, storage in enumerate(call.storages):
         _check_storage(number, storage)
     for number, view in enumerate(call.views):

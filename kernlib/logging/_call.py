@@ -90,12 +90,12 @@ class Call:
 class SteppedCall(Call):
     """A call whose body stops and goes on: a coroutine's or a generator's.
 
-    ``seconds`` counts what its body ran. ``items`` is how many a generator has yielded,
-    ``answered`` whether anything was sent or thrown into it, ``closed`` whether it was told to
-    end before its end.
+    ``seconds`` counts while its body runs. ``items`` is how many a generator has yielded (None:
+    a coroutine), ``answered`` whether anything was sent or thrown into it, ``closed`` whether it
+    was told to end before its end.
     """
 
-    items: int = 0
+    items: int | None = None
     answered: bool = False
     closed: bool = False
 

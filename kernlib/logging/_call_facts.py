@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kernlib import dump
+from kernlib.logging._call import SteppedCall
 from kernlib.logging._receivers import state_of
 
 if TYPE_CHECKING:
     from kernlib.logging._call import Call
 
-__all__ = ["describe_call", "with_memory"]
+__all__ = ["describe_call", "exception_info", "with_memory", "yielded"]
+
+_LONGEST_TEXT = 1 << 16
 
 
 def with_memory(record: dump.Call, encoder: dump.Encoder) -> dump.Call:
@@ -108,3 +112,28 @@ def _caller() -> str:
         frame = frame.f_back
     code = frame.f_code
     return f"{code.co_filename}:{frame.f_lineno} {code.co_name}"
+
+
+def yielded(call: Call) -> dump.Yielded | None:
+    """Return what a generator has given so far; None for other calls."""
+    if not isinstance(call, SteppedCall) or call.items is None:
+        return None
+    return dump.Yielded(items=call.items, answered=call.answered)
+
+
+def exception_info(error: BaseException) -> dump.ExceptionInfo:
+    """Return an exception's facts, whatever its ``__str__`` does and however long its text is."""
+    described = traceback.TracebackException.from_exception(error)
+    return dump.ExceptionInfo(
+        type=type(error).__qualname__,
+        message=_shortened(str(described)),
+        traceback=_shortened("".join(described.format())),
+    )
+
+
+def _shortened(text: str) -> str:
+    """Return a text with its middle left out if it is too long: both of its ends matter."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    half = _LONGEST_TEXT // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"

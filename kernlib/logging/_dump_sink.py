@@ -6,15 +6,15 @@ import contextlib
 import logging
 import os
 import threading
-import traceback
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from kernlib import dump
-from kernlib.logging._call_facts import describe_call, with_memory
+from kernlib.logging._call import SteppedCall
+from kernlib.logging._call_facts import describe_call, exception_info, with_memory, yielded
 from kernlib.logging._filter import NameFilter
 from kernlib.logging._receivers import Receivers
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from kernlib.config import Config
     from kernlib.logging._call import Call, RecordedApi
+    from kernlib.logging._rules import CallRules
 
     CaptureBuilds = Callable[["Call"], "list[CapturedBuild]"]
 
 __all__ = ["CapturedBuild", "DumpSink"]
 
 _logger = logging.getLogger("kernlib.recorder")
-_LONGEST_TEXT = 1 << 16
 
 
 class CapturedBuild(NamedTuple):
@@ -63,15 +63,20 @@ class DumpSink:
     """Publishes a capsule before a call can launch anything, and completes it at its end.
 
     ``facts`` describes the process for ``session.json``; ``capture_builds`` returns what a call
-    will build.
+    will build; ``rules`` count what they kept from this sink.
     """
 
     def __init__(
-        self, config: Config, facts: Callable[[], dump.Process], capture_builds: CaptureBuilds
+        self,
+        config: Config,
+        facts: Callable[[], dump.Process],
+        capture_builds: CaptureBuilds,
+        rules: CallRules | None = None,
     ) -> None:
         self._config = config
         self._facts = facts
         self._capture_builds = capture_builds
+        self._rules = rules
         self._recorded = NameFilter(config.include, config.exclude)
         self._dumped = NameFilter(config.dump_include, config.dump_exclude)
         self._lock = threading.Lock()
@@ -122,9 +127,13 @@ class DumpSink:
         opened = call.state.pop(self, None)
         if opened is None:
             return
-        self._of_this_process().receivers.left(call, worked=True)
+        closed = isinstance(call, SteppedCall) and call.closed
+        self._of_this_process().receivers.left(call, worked=not closed)
         record = msgspec.structs.replace(
-            opened.call, status="returned", result=opened.encoder.encode(result, "result")
+            opened.call,
+            status="closed" if closed else "returned",
+            result=opened.encoder.encode(result, "result"),
+            yielded=yielded(call),
         )
         self._finish(opened, record)
 
@@ -134,10 +143,27 @@ class DumpSink:
         if opened is None:
             return
         self._of_this_process().receivers.left(call, worked=False)
-        self._finish(
-            opened,
-            msgspec.structs.replace(opened.call, status="raised", exception=_exception_info(error)),
+        record = msgspec.structs.replace(
+            opened.call,
+            status="raised",
+            exception=exception_info(error),
+            yielded=yielded(call),
         )
+        self._finish(opened, record)
+
+    def suspended(self, call: SteppedCall) -> None:
+        """Say that the call is not running, or it would be taken for what ended the process."""
+        self._update(call, "suspended")
+
+    def resumed(self, call: SteppedCall) -> None:
+        """Say that the call is running."""
+        self._update(call, "started")
+
+    def _update(self, call: SteppedCall, status: Literal["started", "suspended"]) -> None:
+        opened = call.state.get(self)
+        if opened is not None and opened.pid == os.getpid():
+            record = msgspec.structs.replace(opened.call, status=status, yielded=yielded(call))
+            opened.writer.update(record)
 
     def failed(self) -> None:
         """Count a call that could not be recorded; a full disk is no reason to fail again."""
@@ -228,24 +254,6 @@ def _close(recording: _Recording) -> None:
     if recording.pid == os.getpid():
         with contextlib.suppress(OSError):
             recording.session.close()
-
-
-def _exception_info(error: BaseException) -> dump.ExceptionInfo:
-    """Return an exception's facts, whatever its ``__str__`` does and however long its text is."""
-    described = traceback.TracebackException.from_exception(error)
-    return dump.ExceptionInfo(
-        type=type(error).__qualname__,
-        message=_shortened(str(described)),
-        traceback=_shortened("".join(described.format())),
-    )
-
-
-def _shortened(text: str) -> str:
-    """Return a text with its middle left out if it is too long: both of its ends matter."""
-    if len(text) <= _LONGEST_TEXT:
-        return text
-    half = _LONGEST_TEXT // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
 def _lacking(record: dump.Call, reason: str) -> dump.Call:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from kernlib.config import Config, Level
+from kernlib.logging._call import SteppedCall
 from kernlib.logging._describe import (
     TensorFacts,
     console_text,
@@ -136,7 +137,8 @@ class LogSink:
         """Write the outputs and the time the call took on the host."""
         if self._level >= Level.ARGS:
             facts = self._end(call)
-            facts["outputs"] = self._described(call, {"result": result})
+            if "closed" not in facts:
+                facts["outputs"] = self._described(call, {"result": result})
             self._write("return", facts)
 
     def raised(self, call: Call, error: BaseException) -> None:
@@ -149,11 +151,17 @@ class LogSink:
         """Do nothing: the recorder warns and counts."""
 
     def _end(self, call: Call) -> dict[str, Any]:
-        return {
+        facts = {
             "api": call.api.name,
             "call": call.sequence,
             "microseconds": round(call.seconds * 1e6, 1),
         }
+        if isinstance(call, SteppedCall):
+            if call.items is not None:
+                facts["items"] = call.items
+            if call.closed:
+                facts["closed"] = True
+        return facts
 
     def _described(self, call: Call, values: dict[str, Any]) -> dict[str, Any]:
         described = describe_all(values)

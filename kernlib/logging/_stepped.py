@@ -59,6 +59,7 @@ class Steps:
         self._call = call
 
     def __iter__(self) -> Iterator[Any]:
+        self._call.items = 0
         return self._whole(self._call)
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -109,7 +110,7 @@ class Steps:
 
     def _stopped(self, counted: SteppedCall | None) -> None:
         if counted is not None:
-            counted.items += 1
+            counted.items = (counted.items or 0) + 1
         self._recorder.tell(self._watching, "suspended", self._call)
 
     def _goes_on(self, answer: _Answer, counted: SteppedCall | None) -> None:
@@ -135,6 +136,7 @@ class Stream(Steps):
 
     def __init__(self, recorder: Recorder, sinks: tuple[Sink, ...], call: SteppedCall) -> None:
         super().__init__(recorder, sinks, call)
+        call.items = 0
         self._body: AsyncGeneratorType[Any, Any] | None = None
 
     async def asend(self, value: object) -> Any:  # noqa: ANN401 - whatever the api yields

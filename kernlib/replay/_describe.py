@@ -61,6 +61,13 @@ def arguments_of(call: Call) -> list[tuple[str, str]]:
     return rows
 
 
+_ENDS = {
+    "returned": "it returned",
+    "closed": "its caller closed it before its end",
+    "suspended": "it waited for its caller or its event loop when the process ended",
+}
+
+
 def recorded_end_text(call: Call) -> str:
     """Return how the call was recorded to have ended."""
     if call.device_error:
@@ -70,4 +77,4 @@ def recorded_end_text(call: Call) -> str:
     if call.exception is not None:
         head = call.exception.message.splitlines()[:1]
         return f"it raised {call.exception.type}: {''.join(head)}"
-    return "it returned"
+    return _ENDS[call.status]

@@ -74,7 +74,7 @@ def list_text(path: Path) -> str:
             marks = " set-up" if entry.setup else ""
             inside = f" in {entry.parent}" if entry.parent is not None else ""
             lines.append(
-                f"  {entry.sequence:>8}  {entry.api:<{width}}  {entry.status:<8}"
+                f"  {entry.sequence:>8}  {entry.api:<{width}}  {entry.status:<9}"
                 f"  {_size(entry.nbytes):>9}  {_duration(entry):>10}{marks}{inside}"
             )
         if not calls:
@@ -97,6 +97,8 @@ def _call_lines(call: Call) -> Iterator[str]:
         yield f"  raised      {call.exception.type}: {''.join(head)}"
     for name, text in arguments_of(call):
         yield f"  argument    {name} = {text}"
+    if call.yielded is not None:
+        yield f"  yielded     {call.yielded.items} items, not recorded"
     changed = sorted({call.views[n].path for n in _changed_views(call)})
     if changed:
         yield f"  changed     {', '.join(changed)}"

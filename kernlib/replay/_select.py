@@ -103,4 +103,6 @@ def _suspects(session: Path, entries: list[CallEntry], notes: tuple[str, ...]) -
     raised = [entry for entry in entries if entry.status == "raised"]
     if raised:
         return Selection(session, (raised[-1],), "it is the last call that raised", notes)
-    return Selection(session, tuple(entries), "every call returned, so all are replayed", notes)
+    all_returned = all(entry.status == "returned" for entry in entries)
+    why = "every call returned" if all_returned else "no call was running, and none raised"
+    return Selection(session, tuple(entries), f"{why}, so all are replayed", notes)

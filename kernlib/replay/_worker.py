@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ from kernlib.replay._protocol import (
     Stage,
 )
 from kernlib.replay._rebuild import check_values, device_map, rebuild_call
+from kernlib.replay._steps import can_compare, compare_items, run_out, step_notes, step_obstacles
 from kernlib.replay._used import describe_builds
 
 if TYPE_CHECKING:
@@ -94,7 +96,8 @@ class _Worker:
         events.write(Stage("checking the arguments", target.call.sequence, target.call.api))
         self._check(apis[-1], target)
         devices, notes = device_map(target.call, self._request.device)
-        for note in (*notes, *target.call.notes, *target.call.incomplete):
+        notes += [*step_notes(target.call), *target.call.notes, *target.call.incomplete]
+        for note in notes:
             events.write(Noted(note))
         for step, api in zip(steps, apis, strict=True):
             self._run_step(step, api, devices, last=step is target)
@@ -115,14 +118,15 @@ class _Worker:
         events.write(Stage("running", call.sequence, call.api))
         self.running = True  # from here on an exception is the api's own
         with _grad_mode(call.grad_mode):
-            result = api.function(*args, **rebuilt.kwargs)
+            ended = run_out(api.function, api.function(*args, **rebuilt.kwargs), call)
         _wait(rebuilt)
         self.running = False
         if not last:
             return
         events.write(Stage("comparing", call.sequence, call.api))
-        if self._request.compare and call.status == "returned":
-            for compared in compare_outcome(step, rebuilt, result):
+        if self._request.compare and can_compare(call):
+            outcome = compare_outcome(step, rebuilt, ended.result)
+            for compared in chain(compare_items(call, ended), outcome):
                 events.write(compared)
         events.write(Stage("done", call.sequence, call.api))
         _leave(0)
@@ -163,7 +167,7 @@ def _api_of(step: Step, packages: list[str]) -> Api:
 def _obstacles(step: Step) -> list[str]:
     """Return why a call cannot be run again; empty if nothing stands in the way."""
     call = step.call
-    reasons = [*dump.opaque_paths(call), *dump.missing_data(call)]
+    reasons = [*dump.opaque_paths(call), *dump.missing_data(call), *step_obstacles(call)]
     if call.capturing:
         reasons.append("it was recorded while a CUDA graph was captured: no data was read")
     return reasons
