@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import Callable
 
     Enter = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
@@ -33,29 +33,30 @@ class _Thrown:
         return kind is not None and not issubclass(kind, GeneratorExit)
 
 
-# Code for functions of any module: no globals, no closure, so what it needs are constants. The
-# texts stand in the places of a callable and of the class above.
+# Code for functions of any module: what it needs comes in as defaults of the function that it is
+# put into, since its globals and its closure are the function's own. Constants would do as well,
+# but torch.compile knows of no constants that are callables.
 
 
-def _plain(*_args: Any, **_kwargs: Any) -> Any:  # noqa: ANN401 - any function's
-    enter: Any = "kernlib: enter"
-    return enter(_args, _kwargs)
+def _plain(*_args: Any, _kernlib_enter: Any, **_kwargs: Any) -> Any:  # noqa: ANN401
+    return _kernlib_enter(_args, _kwargs)
 
 
-def _generator(*_args: Any, **_kwargs: Any) -> Generator[Any, Any, Any]:  # noqa: ANN401 - any function's
-    enter: Any = "kernlib: enter"
-    return (yield from enter(_args, _kwargs))
+def _generator(*_args: Any, _kernlib_enter: Any, **_kwargs: Any) -> Any:  # noqa: ANN401
+    return (yield from _kernlib_enter(_args, _kwargs))
 
 
-async def _coroutine(*_args: Any, **_kwargs: Any) -> Any:  # noqa: ANN401 - any function's
-    enter: Any = "kernlib: enter"
-    return await enter(_args, _kwargs)
+async def _coroutine(*_args: Any, _kernlib_enter: Any, **_kwargs: Any) -> Any:  # noqa: ANN401
+    return await _kernlib_enter(_args, _kwargs)
 
 
-async def _async_generator(*_args: Any, **_kwargs: Any) -> AsyncGenerator[Any, Any]:  # noqa: ANN401 - any function's
-    enter: Any = "kernlib: enter"
-    kind: Any = "kernlib: thrown"
-    thrown, inner, sent = kind(), enter(_args, _kwargs), None
+async def _async_generator(
+    *_args: Any,  # noqa: ANN401
+    _kernlib_enter: Any,  # noqa: ANN401
+    _kernlib_thrown: Any,  # noqa: ANN401
+    **_kwargs: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    thrown, inner, sent = _kernlib_thrown(), _kernlib_enter(_args, _kwargs), None
     try:
         while True:
             if thrown.error is None:
@@ -77,21 +78,18 @@ _TEMPLATES = (
     (inspect.CO_COROUTINE, _coroutine.__code__),
     (inspect.CO_GENERATOR, _generator.__code__),
 )
-_HIDDEN = ("__wrapped__", "__signature__")
+#: Keeps torch.compile from tracing the recorder: it calls the function as it is.
+_DISABLE = "_torchdynamo_disable"
+_NAMES = ("__wrapped__", "__signature__", _DISABLE)
 
 
-def _handing_over(code: CodeType, enter: Enter) -> CodeType:
-    """Return code that calls ``enter`` and can be put into any function that has ``code``."""
+def _handing_over(code: CodeType) -> CodeType:
+    """Return code that calls what it is given and can be put into any function with ``code``."""
     found = (template for flag, template in _TEMPLATES if code.co_flags & flag)
     template = next(found, _plain.__code__)
-    values = {"kernlib: enter": enter, "kernlib: thrown": _Thrown}
     return template.replace(
         co_name=code.co_name,
         co_freevars=code.co_freevars,  # the function's closure fits no other number
-        co_consts=tuple(
-            values.get(const, const) if isinstance(const, str) else const
-            for const in template.co_consts
-        ),
         co_flags=template.co_flags | (code.co_flags & inspect.CO_ITERABLE_COROUTINE),
     )
 
@@ -122,6 +120,14 @@ def forwarding(target: Callable[..., Any]) -> FunctionType:
     return cast("FunctionType", forward)
 
 
+class _Own(NamedTuple):
+    """What a function had before, to be given back."""
+
+    code: CodeType
+    kwdefaults: dict[str, Any] | None
+    named: dict[str, Any]
+
+
 class Switch:
     """One function that can hand its calls over, and be as it was again.
 
@@ -133,9 +139,7 @@ class Switch:
         self.function = function
         self._given = body
         self._body = body
-        self._code: CodeType | None = None
-        self._ours: CodeType | None = None
-        self._before: dict[str, Any] = {}
+        self._own: _Own | None = None
 
     @property
     def body(self) -> Callable[..., Any]:
@@ -146,25 +150,30 @@ class Switch:
 
     def divert(self, enter: Enter) -> None:
         """Let every call, by whatever name it is made, be ``enter(args, kwargs)``."""
-        body, names = self.body, self.function.__dict__
-        if self._code is None:
-            self._code = self.function.__code__
-            self._before = {name: names[name] for name in _HIDDEN if name in names}
-            names["__signature__"] = _signature(body)
-            names["__wrapped__"] = body
-        self._ours = self.function.__code__ = _handing_over(self._code, enter)
+        function, body, names = self.function, self.body, self.function.__dict__
+        own = self._own
+        if own is None:
+            named = {name: names[name] for name in _NAMES if name in names}
+            own = self._own = _Own(function.__code__, function.__kwdefaults__, named)
+            names |= {"__wrapped__": body, "__signature__": _signature(body), _DISABLE: True}
+        # The defaults come first and leave last: own code takes no notice of what it never names.
+        given = {"_kernlib_enter": enter, "_kernlib_thrown": _Thrown}
+        function.__kwdefaults__ = {**(own.kwdefaults or {}), **given}
+        if function.__code__ is own.code:
+            function.__code__ = _handing_over(own.code)
 
     def restore(self) -> None:
         """Give the function its own code back, unless another tool has exchanged it since."""
-        self._body = self._given
-        if self._code is None:
+        function, own = self.function, self._own
+        self._body, self._own = self._given, None
+        if own is None:
             return
-        if self.function.__code__ is self._ours:
-            self.function.__code__ = self._code
-        for name in _HIDDEN:
-            self.function.__dict__.pop(name, None)
-        self.function.__dict__.update(self._before)
-        self._code = self._ours = None
+        if function.__code__.co_filename == __file__:
+            function.__code__ = own.code
+        function.__kwdefaults__ = own.kwdefaults
+        for name in _NAMES:
+            function.__dict__.pop(name, None)
+        function.__dict__.update(own.named)
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
