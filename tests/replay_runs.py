@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -153,6 +154,11 @@ def modes_built(workspace, header):
     found = workspace.glob("artifacts/*/build.json")
     records = [json.loads(path.read_text(encoding="utf-8"))["record"] for path in found]
     return {record["mode"] for record in records if record["sources"].get(ELEMENTS) == digest}
+
+
+def copy_of(capsule, folder):
+    """Return a copy of a capsule, in a copy of its session, to be tampered with."""
+    return shutil.copytree(capsule.parent, folder / capsule.parent.name) / capsule.name
 
 
 def recorded_call(path):
