@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -50,6 +51,7 @@ class _FileLogger:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        weakref.finalize(self, os.close, self._file).atexit = False  # others may write until then
 
     def msg(self, line: bytes) -> None:
         """Append a line."""
