@@ -106,22 +106,22 @@ def parse_control(path: Path, text: str) -> dict[str, str]:
         if not content or content.startswith("#"):
             continue
         name, equals, value = (part.strip() for part in content.partition("="))
-        place = f"{path}:{number}"
+        place = f"{path}:{number}: {name if equals else 'line'}"
         if not equals:
             raise ConfigError(place, content, "a line such as KERNLIB_LOG_LEVEL=args")
         if name not in rows:
-            expected = f"only what can be switched in a running process: {', '.join(rows)}"
-            raise ConfigError(place, content, expected)
+            expected = f"what can be switched in a running process: {', '.join(rows)}"
+            raise ConfigError(place, value, expected)
         if name in lines:
-            raise ConfigError(place, content, f"{name} once; line {lines[name]} sets it too")
+            raise ConfigError(place, value, f"it once; line {lines[name]} sets it too")
         if value[:1] in {"'", '"'} or "\0" in value:
-            raise ConfigError(place, content, "a value as it is, without quotes")
+            raise ConfigError(place, value, "the value as it is, without quotes")
         lines[name] = number
         fields[rows[name].field] = value
         try:
             changed(Config(), {rows[name].field: value})
         except ConfigError as error:
-            raise ConfigError(f"{place}: {name}", value, error.expected) from None
+            raise ConfigError(place, value, error.expected) from None
     return fields
 
 
