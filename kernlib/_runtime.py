@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kernlib._checks import Check
     from kernlib.config import Config
     from kernlib.jit import KernelChoice
-    from kernlib.logging import Kind, Recorder
+    from kernlib.logging import Kind, LogSink, Recorder, RingSink
 
 __all__ = ["build_recorder", "kernel_api"]
 
@@ -101,13 +101,25 @@ def build_recorder(config: Config) -> Recorder | None:
     """Return a recorder with the sinks that the level asks for; None at level off."""
     if config.log_level is Level.OFF:
         return None
-    from kernlib.logging import CallRules, DumpSink, LogSink, Recorder
+    from kernlib.logging import CallRules, DumpSink, Recorder
 
     rules = CallRules.of(config)
-    sinks: list[Any] = [LogSink(config)]
+    sinks: list[Any] = [_line_sink(config)]
     if config.log_level >= Level.DUMP:
         from kernlib._builds import capture_builds
         from kernlib._facts import session_facts
 
         sinks.append(DumpSink(config, lambda: session_facts(config), capture_builds))
     return Recorder(sinks, sync=config.sync, rules=rules)
+
+
+def _line_sink(config: Config) -> LogSink | RingSink:
+    """Return what writes a line, or a record, of every call."""
+    from kernlib.logging import LogSink, RingSink
+
+    if config.log_format != "ring":
+        return LogSink(config)
+    from kernlib._facts import session_facts
+    from kernlib._native_recorder import native_recorder
+
+    return RingSink(config, lambda: session_facts(config), native_recorder(config))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Variable", "at_least", "count", "flag_list", "one_of", "optional_path", "path",
-           "pattern_list", "size", "size_text", "switch", "variable"]  # fmt: skip
+__all__ = ["Variable", "at_least", "at_least_bytes", "count", "flag_list", "one_of",
+           "optional_path", "path", "pattern_list", "size", "size_text", "switch",
+           "variable"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,15 @@ def size(text: str) -> int:
     if not 1 <= value < float("inf"):
         raise ValueError(text)
     return int(value)
+
+
+def at_least_bytes(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if (value := size(text)) < least:
+            raise ValueError(text)
+        return value
+
+    return parse
 
 
 def size_text(value: int) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernlib._variables import (
     Variable,
+    at_least_bytes,
     count,
     flag_list,
     one_of,
@@ -81,11 +82,16 @@ class Config:
     )  # fmt: skip
     log_dest: str = variable(
         "KERNLIB_LOG_DEST", "stderr", "stderr, stdout or a path",
-        "Where log lines go; `%p` pid, `%r` rank, `%h` host in a path.",
+        "Where log lines or the ring go; `%p` pid, `%r` rank, `%h` host in a path.",
     )  # fmt: skip
     log_format: str = variable(
-        "KERNLIB_LOG_FORMAT", "console", "console or json", "How a log line is written.",
-        parse=one_of("console", "json"),
+        "KERNLIB_LOG_FORMAT", "console", "console, json or ring",
+        "Lines for people or programs, or a file of fixed size that keeps the last calls.",
+        parse=one_of("console", "json", "ring"),
+    )  # fmt: skip
+    ring_bytes: int = variable(
+        "KERNLIB_RING_BYTES", 16 * 2**20, "a size from 128KiB on, such as 64MiB",
+        "What a ring holds, of each process.", parse=at_least_bytes(1 << 17), render=size_text,
     )  # fmt: skip
     include: tuple[str, ...] = pattern_list(
         "KERNLIB_INCLUDE", "Record only these apis (log lines, statistics and dumps)."

@@ -8,6 +8,7 @@ from kernlib.logging._filter import NameFilter
 from kernlib.logging._log_sink import LogSink
 from kernlib.logging._process import disable, enable, process
 from kernlib.logging._recorder import Recorder
+from kernlib.logging._ring_sink import NativeRing, RingSink
 from kernlib.logging._rules import CallRules
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "Kind",
     "LogSink",
     "NameFilter",
+    "NativeRing",
     "Recorder",
+    "RingSink",
     "describe",
     "disable",
     "enable",

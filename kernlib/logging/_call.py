@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Call", "RecordedApi", "Sink", "SteppedCall", "SteppedSink"]
+__all__ = ["BOUND", "Call", "Outer", "RecordedApi", "Sink", "SteppedCall", "SteppedSink"]
 
 
 #: Kinds whose first argument the language passes.
-_BOUND = ("method", "classmethod")
+BOUND = ("method", "classmethod")
 Kind = Literal["function", "method", "staticmethod", "classmethod"]
 
 
@@ -52,6 +52,13 @@ class RecordedApi(Protocol):
         """The names that positional arguments are bound to."""
 
 
+class Outer(NamedTuple):
+    """An outer call of which no more than its number was kept."""
+
+    sequence: int
+    receiver: None = None
+
+
 @dataclass(slots=True)
 class Call:
     """One call: what was passed, and where each sink keeps what it needs at the end."""
@@ -60,7 +67,7 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     sequence: int
-    parent: Call | None
+    parent: Call | Outer | None
     capturing: bool
     seconds: float = 0.0
     state: dict[object, Any] = field(default_factory=dict)
@@ -73,7 +80,7 @@ class Call:
     @property
     def plain_args(self) -> tuple[Any, ...]:
         """The positional arguments without the receiver or the class."""
-        return self.args[1:] if self.api.kind in _BOUND else self.args
+        return self.args[1:] if self.api.kind in BOUND else self.args
 
     def named(self) -> dict[str, Any]:
         """Return the arguments by the names of the signature, defaults left out."""

@@ -7,6 +7,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from kernlib.logging._ring_entry import ring_entry
 from kernlib.logging._switch import Switch, clone, forwarding
 
 if TYPE_CHECKING:
@@ -48,4 +49,6 @@ def _entry(
 ) -> Enter:
     """Return what a call becomes; the api handed on is the one whose function is the body."""
     running = dataclasses.replace(cast("Any", api), function=body)
-    return partial(recorder.entry(body), sinks, running)
+    entry = recorder.entry(body)
+    short = ring_entry(recorder, sinks, running) if entry == recorder.run else None
+    return short or partial(entry, sinks, running)

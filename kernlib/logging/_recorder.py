@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from kernlib.logging._call import Call, SteppedCall
+from kernlib.logging._call import Call, Outer, SteppedCall
 from kernlib.logging._stepped import Steps, Stream
 
 if TYPE_CHECKING:
@@ -44,11 +44,20 @@ def _wait_for_device() -> None:
         torch.cuda.synchronize()
 
 
+def attempt(step: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - the step's own
+    """Return what a step of recording returns, or the exception that it raised."""
+    try:
+        return step(*arguments)
+    # The one broad handler of the package: recording must never take the application down.
+    except Exception as error:  # noqa: BLE001
+        return error
+
+
 class Recorder:
     """Numbers calls, knows their nesting, and hands them to the sinks.
 
-    ``current`` is the innermost call that runs in a context; ``failures`` counts, by sink and
-    reason, what a sink could not record.
+    ``current`` is the innermost call that runs in a context, or its number where nothing else
+    was kept; ``failures`` counts, by sink and reason, what a sink could not record.
     """
 
     def __init__(
@@ -57,8 +66,8 @@ class Recorder:
         self._sinks = tuple(sinks)
         self._rules = rules
         self._sync = sync
-        self._numbers = itertools.count(1)
-        self.current: ContextVar[Call | None] = ContextVar("kernlib_call", default=None)
+        self.numbers = itertools.count(1)
+        self.current: ContextVar[Call | int | None] = ContextVar("kernlib_call", default=None)
         self.failures: dict[tuple[str, str], int] = {}
 
     def sinks_for(self, api: RecordedApi) -> tuple[Sink, ...]:
@@ -80,16 +89,30 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> Any:  # noqa: ANN401 - whatever the api returns
         """Call the api with its start and its end recorded; its exceptions pass unchanged."""
-        number = next(self._numbers)
+        number = next(self.numbers)
         if self._rules is not None and not self._rules.admit(number, api, args, kwargs):
             return api.function(*args, **kwargs)
-        call = Call(api, args, kwargs, number, self.current.get(), capturing=is_capturing())
+        call = Call(api, args, kwargs, number, self.outer(), capturing=is_capturing())
+        return self.run_call(sinks, call)
+
+    @property
+    def bare(self) -> bool:
+        """Whether every call is recorded and nothing is done but that."""
+        return self._rules is None and not self._sync
+
+    def outer(self) -> Call | Outer | None:
+        """Return the innermost call that runs in this context."""
+        call = self.current.get()
+        return Outer(call) if call.__class__ is int else call  # type: ignore[return-value]
+
+    def run_call(self, sinks: tuple[Sink, ...], call: Call) -> Any:  # noqa: ANN401 - see run
+        """Run a call that has its number."""
         for sink in sinks:
             self._guarded(sink, sink.started, call)
         token = self.current.set(call)
         begin = time.perf_counter()
         try:
-            result = api.function(*args, **kwargs)
+            result = call.api.function(*call.args, **call.kwargs)
             if self._sync:
                 _wait_for_device()
         except BaseException as error:
@@ -138,28 +161,28 @@ class Recorder:
         self, api: RecordedApi, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> SteppedCall | None:
         """Return a new call of a body that runs in steps; None if the rules skip it."""
-        number = next(self._numbers)
+        number = next(self.numbers)
         if self._rules is not None and not self._rules.admit(number, api, args, kwargs):
             return None
-        return SteppedCall(api, args, kwargs, number, self.current.get(), capturing=is_capturing())
+        return SteppedCall(api, args, kwargs, number, self.outer(), capturing=is_capturing())
 
-    def _leave(self, call: Call, token: Token[Call | None], begin: float) -> None:
+    def _leave(self, call: Call, token: Token[Call | int | None], begin: float) -> None:
         call.seconds = time.perf_counter() - begin
         token.var.reset(token)
 
     def _guarded(self, sink: Sink, step: Callable[..., None], *arguments: object) -> None:
-        try:
-            step(*arguments)
-        # The one broad handler of the package: recording must never take the application down.
-        except Exception as error:  # noqa: BLE001
-            reason = f"{type(error).__name__}: {error}"
-            key = (type(sink).__name__, type(error).__name__)
-            sink.failed()
-            self.failures[key] = self.failures.get(key, 0) + 1
-            if self.failures[key] == 1:
-                _logger.warning(
-                    "%s could not record a call and goes on without it: %s "
-                    "(told once; further failures are counted)",
-                    key[0],
-                    reason,
-                )
+        error = attempt(step, *arguments)
+        if error is not None:
+            self._count(sink, error)
+
+    def _count(self, sink: Sink, error: Exception) -> None:
+        key = (type(sink).__name__, type(error).__name__)
+        sink.failed()
+        self.failures[key] = self.failures.get(key, 0) + 1
+        if self.failures[key] == 1:
+            _logger.warning(
+                "%s could not record a call and goes on without it: %s: %s "
+                "(told once; further failures are counted)",
+                *key,
+                error,
+            )

@@ -16,6 +16,7 @@ OTHER = {
     "log_level": Level.STATS,
     "log_dest": "/logs/%h-%r-%p.log",
     "log_format": "json",
+    "ring_bytes": 1 << 20,
     "include": ("rms_norm", "PagedDecode.*"),
     "exclude": ("*.plan",),
     "from_call": 5000,
@@ -53,6 +54,7 @@ OTHER = {
 BAD = {
     "log_level": ("loud", "2", "-1", "1.5"),
     "log_format": ("xml", "JSON"),
+    "ring_bytes": ("1KB", "100", "-1MB", "all"),
     "dump_max_calls": ("0", "-3", "many", "1.5"),
     "dump_max_bytes": ("0", "-1GB", "20 parrots", "GB", "inf", "nan", "1e999"),
     "from_call": ("0", "-1", "now"),

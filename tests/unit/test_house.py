@@ -26,10 +26,12 @@ MAY_IMPORT = {
     "_registry": {"errors", "config", "jit", "_checks"},
     "_facts": {"errors", "config", "jit", "dump"},
     "_builds": {"errors", "config", "jit", "dump", "logging"},
+    "_statistics": {"errors", "config", "jit", "_background"},
     "_runtime": {
         "errors", "config", "jit", "dump", "logging", "_checks", "_registry", "_facts", "_builds",
+        "_native_recorder", "_statistics",
     },
-    "ops": {"errors", "config", "jit", "_checks", "_runtime"},
+    "ops": {"errors", "config", "jit", "_checks", "_runtime", "_statistics"},
     "replay": {"errors", "config", "jit", "dump", "_checks", "_facts", "_registry"},
     "__init__": {"ops", "_runtime"},
     "checks": {"_checks"},

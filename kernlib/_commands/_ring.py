@@ -1,0 +1,215 @@
+"""``kernlib ring``: looks into the ring file of a process."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernlib.ring import Record, Ring, Value
+
+__all__ = ["register"]
+
+_SHOWN = 40
+_POLL_SECONDS = 0.2
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = commands.add_parser("ring", help="look into the ring file of a process, dead or alive")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="the last calls, and those that were running at the end")
+    show.add_argument("file", type=Path, help="what KERNLIB_LOG_FORMAT=ring wrote")
+    show.add_argument("--last", type=_count, default=_SHOWN, metavar="N",
+                      help=f"calls to show, 0 for all (default {_SHOWN})")  # fmt: skip
+    show.add_argument("--api", default="*", metavar="PATTERN", help="only apis that match")
+    show.add_argument("--json", action="store_true", help="one JSON object a record")
+    show.add_argument("--follow", action="store_true",
+                      help="go on with what a living process adds, a line a record")  # fmt: skip
+    show.set_defaults(run=_show)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from kernlib.ring import read_ring
+
+    found = read_ring(options.file)
+    records = [record for record in found.records if fnmatchcase(record.api, options.api)]
+    if options.json:
+        _print_lines(map(_json, _last(records, options.last)))
+    elif options.follow:
+        _print_lines(map(_line, _last(records, options.last)))
+    else:
+        _print_table(options, found, records)
+    if options.follow:
+        _follow(options, found)
+    return 0
+
+
+def _last(records: Sequence[Record], count: int) -> Sequence[Record]:
+    """Return the records of the last ``count`` calls; all of them for 0."""
+    calls = sorted({record.call for record in records})[-count:]
+    return [record for record in records if record.call >= calls[0]] if calls else ()
+
+
+def _follow(options: argparse.Namespace, found: Ring) -> None:
+    from kernlib.ring import read_ring
+
+    written = _json if options.json else _line
+    while True:
+        time.sleep(_POLL_SECONDS)
+        last = found.records[-1].ordinal if found.records else found.overwritten - 1
+        since = found.records[-1].position + 1 if found.records else 0
+        fresh = read_ring(options.file, since=since)
+        if not fresh.records:
+            continue
+        missed = fresh.records[0].ordinal - last - 1
+        if missed:
+            print(f"kernlib: {missed} records were overwritten unseen", file=sys.stderr)
+        _print_lines(written(r) for r in fresh.records if fnmatchcase(r.api, options.api))
+        found = fresh
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+
+
+def _json(record: Record) -> str:
+    import msgspec
+
+    from kernlib.ring import Tensor
+
+    pointers = {
+        name: hex(value.pointer)
+        for name, value in record.values.items()
+        if isinstance(value, Tensor)
+    }
+    event = record.event() | {"thread": record.thread, "record": record.ordinal}
+    if record.stream is not None:
+        event["stream"] = record.stream
+    if pointers:
+        event["pointers"] = pointers
+    return msgspec.json.encode(event).decode()
+
+
+def _line(record: Record) -> str:
+    from kernlib.ring import Kind
+
+    parts = [record.timestamp, record.kind.name.lower(), f"#{record.call}", record.api]
+    parts += [f"{name}={_text(value)}" for name, value in record.values.items()]
+    parts.append(f"thread={record.thread}")
+    if record.kind is not Kind.CALL:
+        parts.append(f"microseconds={record.nanoseconds / 1000:.1f}")
+    return " ".join(parts)
+
+
+def _text(value: Value) -> str:
+    from kernlib.logging._describe import TensorFacts, console_text
+    from kernlib.ring import Described, Tensor
+
+    if isinstance(value, Tensor):
+        return console_text(TensorFacts(value.facts()))
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return console_text(value.content if isinstance(value, Described) else value)
+
+
+@dataclass(slots=True)
+class _Row:
+    """A call of the table: its start, its end, or both."""
+
+    start: Record | None = None
+    end: Record | None = None
+
+    def cells(self, running: set[int]) -> tuple[str, ...]:
+        record = self.start or self.end
+        assert record is not None  # noqa: S101 - a row is made for a record
+        told = _values(self.start) if self.start is not None else "(its start was overwritten)"
+        if self.end is not None and self.end.kind.name == "RAISE":
+            told += f" raised {_values(self.end)}"
+        took = f"{self.end.nanoseconds / 1000:.1f}" if self.end is not None else "?"
+        if record.call in running:
+            took = "running"
+        clock = record.timestamp[11:-1]
+        return str(record.call), clock, str(record.thread), took, record.api, told
+
+
+def _values(record: Record) -> str:
+    return " ".join(f"{name}={_text(value)}" for name, value in record.values.items())
+
+
+def _rows(records: Sequence[Record]) -> dict[int, _Row]:
+    rows: dict[int, _Row] = {}
+    for record in records:
+        row = rows.setdefault(record.call, _Row())
+        if record.kind.name == "CALL":
+            row.start = record
+        else:
+            row.end = record
+    return dict(sorted(rows.items()))
+
+
+def _print_table(options: argparse.Namespace, found: Ring, records: Sequence[Record]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = _rows(records)
+    shown = list(rows.values())[-options.last :]
+    running = {record.call for record in found.unfinished()}
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 4000)
+    print("\n".join(_head(options.file, found, len(rows), len(shown))))
+    table = Table(box=None, pad_edge=False)
+    for title in ("call", "time (UTC)", "thread", "us", "api", "arguments"):
+        table.add_column(title, justify="right" if title in {"call", "us"} else "left",
+                         overflow="fold")  # fmt: skip
+    for row in shown:
+        table.add_row(*row.cells(running))
+    if shown:
+        with console.capture() as captured:
+            console.print(table)
+        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    print(_end(found))
+
+
+def _head(path: Path, found: Ring, calls: int, shown: int) -> list[str]:
+    facts: dict[str, Any] = found.facts
+    process = (
+        f"process {facts['pid']} on {facts.get('host')}" if "pid" in facts else "unknown process"
+    )
+    if rank := facts.get("rank"):
+        process += f", rank {rank}"
+    lines = [f"{path}: {process}: {' '.join(map(str, facts.get('argv', ())))}".rstrip(": ")]
+    lines += [f"warning: {problem}" for problem in found.problems]
+    count = f"{len(found.records)} records are left"
+    if found.overwritten:
+        count += f"; {found.overwritten} older ones were overwritten; KERNLIB_RING_BYTES keeps more"
+    if found.damaged:
+        count += f"; {found.damaged} between them are damaged"
+    if found.torn:
+        count += "; one more was being written at the end"
+    lines.append(f"{count}.")
+    if shown < calls:
+        lines.append(f"The last {shown} of {calls} calls; --last N shows more, --last 0 all.")
+    return lines
+
+
+def _end(found: Ring) -> str:
+    running = found.unfinished()
+    if not running:
+        return "Every call that is left has ended."
+    names = ", ".join(f"#{record.call} {record.api}" for record in running)
+    return f"Without an end, so running now or when the process died: {names}"

@@ -1,0 +1,205 @@
+"""Writes every recorded call into a ring file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from kernlib import ring
+from kernlib.config import Config, Level
+from kernlib.errors import ConfigError
+from kernlib.logging._describe import describe, error_line, statistics
+from kernlib.logging._filter import NameFilter
+from kernlib.logging._log_sink import expand_destination
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from kernlib.logging._call import Call, RecordedApi
+
+__all__ = ["NativeRing", "RingSink"]
+
+_logger = logging.getLogger("kernlib.recorder")
+_DEFAULT_PLACE = "kernlib-%h-%p.ring"
+_RETRY_SECONDS = 1.0
+_MOST_ITEMS = 16
+_DEEPEST = 4
+
+
+class NativeRing(NamedTuple):
+    """The functions of the native recorder."""
+
+    map_ring: Callable[..., int]
+    started: Callable[..., int]
+    ended: Callable[..., int]
+    add_site: Callable[..., int]
+    append: Callable[..., None]
+
+
+class MappedRing(NamedTuple):
+    """A ring that the native recorder writes, by its number there, and what writes it."""
+
+    number: int
+    started: Callable[..., int]
+    ended: Callable[..., int]
+    add_site: Callable[..., int]
+    append_record: Callable[..., None]
+
+    def append(self, entry: ring.Entry) -> None:
+        """Append an entry that has been described in Python."""
+        flags, names, values = ring.entry_fields(entry)
+        fields = [int(entry.kind), flags, entry.call, entry.parent, entry.nanoseconds,
+                  entry.stream or 0]  # fmt: skip
+        self.append_record(self.number, fields, names, values)
+
+
+class RingSink:
+    """Writes a record when a call starts and one when it ends.
+
+    Python writes them until ``native`` gives the native recorder, which takes the ring over.
+    ``native`` is that ring once it has, for the short way of a call.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        facts: Callable[[], object],
+        native: Callable[[], NativeRing | None],
+    ) -> None:
+        if config.log_dest == "stdout":
+            raise ConfigError(
+                "KERNLIB_LOG_DEST", config.log_dest, "a path, as KERNLIB_LOG_FORMAT is ring"
+            )
+        self.level = config.log_level
+        self._filter = NameFilter(config.include, config.exclude)
+        self._template = _DEFAULT_PLACE if config.log_dest == "stderr" else config.log_dest
+        self._capacity = config.ring_bytes // ring.ALIGNMENT * ring.ALIGNMENT
+        self._facts = facts
+        self._functions = native
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._path: Path | None = None
+        self._writer: ring.RingWriter | None = None
+        self._refusal: OSError | None = None
+        self._retry_at = 0.0
+        self.native: MappedRing | None = None
+        _call_in_forked_children(weakref.WeakMethod(self._forked))
+
+    @property
+    def path(self) -> Path | None:
+        """The file of this process, once there is one."""
+        return self._path
+
+    def wants(self, api: RecordedApi) -> bool:
+        """Return whether the filters admit the api."""
+        return self._filter.admits(api.name)
+
+    def started(self, call: Call) -> None:
+        """Write the name and, from level ``args`` on, the arguments."""
+        named = call.named() if self.level >= Level.ARGS else {}
+        self._append(ring.Kind.CALL, call, self._values(call, named))
+
+    def returned(self, call: Call, result: object) -> None:
+        """Write the time the call took on the host and, from level ``args`` on, the outputs."""
+        named = {"result": result} if self.level >= Level.ARGS else {}
+        self._append(ring.Kind.RETURN, call, self._values(call, named))
+
+    def raised(self, call: Call, error: BaseException) -> None:
+        """Write the exception's type and first line; at every level."""
+        self._append(ring.Kind.RAISE, call, {"error": error_line(error)})
+
+    def failed(self) -> None:
+        """Do nothing: the recorder warns and counts."""
+
+    def _append(self, kind: ring.Kind, call: Call, values: Mapping[str, ring.Value]) -> None:
+        entry = ring.Entry(
+            kind=kind,
+            api=call.api.name,
+            call=call.sequence,
+            values=values,
+            parent=call.parent.sequence if call.parent is not None else 0,
+            nanoseconds=round(call.seconds * 1e9),
+            stream=_stream(values),
+            capturing=call.capturing,
+        )
+        if self.native is not None:
+            self.native.append(entry)
+            return
+        with self._lock:
+            if self._writer is None:
+                self._writer = self._created()
+            if self.native is None and (functions := self._functions()) is not None:
+                # No other thread is writing in Python now, and none will after this.
+                number = functions.map_ring(str(self._path))
+                self.native = MappedRing(number, *functions[1:])
+            (self.native or self._writer).append(entry)
+
+    def _created(self) -> ring.RingWriter:
+        """Create the ring of this process; where that failed, it is tried again after a while."""
+        if self._refusal is not None and time.monotonic() < self._retry_at:
+            raise self._refusal
+        try:
+            path = expand_destination(self._template)
+            self._path = ring.create_ring(path, self._capacity, msgspec.to_builtins(self._facts()))
+            writer = ring.RingWriter(self._path)
+        except OSError as error:
+            self._refusal, self._retry_at = error, time.monotonic() + _RETRY_SECONDS
+            raise
+        _logger.info("calls are recorded in %s; look at it with kernlib ring show", self._path)
+        return writer
+
+    def _forked(self) -> None:
+        """Let a forked child have a ring of its own: this one is its parent's."""
+        self._lock = threading.Lock()
+        self._writer = self._path = self._refusal = self.native = None
+
+    def _values(self, call: Call, named: Mapping[str, object]) -> dict[str, ring.Value]:
+        values = {name: _value(value) for name, value in named.items()}
+        if self.level >= Level.STATS:
+            for name, value in values.items():
+                if isinstance(value, ring.Tensor):
+                    stats = "capturing" if call.capturing else statistics(named[name])  # type: ignore[arg-type]
+                    values[name] = ring.with_statistics(value, stats)
+        return values
+
+
+def _call_in_forked_children(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Call a method of an object in forked children, for as long as the object lives."""
+    os.register_at_fork(after_in_child=lambda: (alive := method()) and alive())
+
+
+def _value(value: object, depth: int = 0) -> ring.Value:
+    """Return a value in the form it has in a ring; tensors by their metadata."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        facts: Any = describe(value)
+        if "align" not in facts:  # no memory of its own: sparse, meta, fake
+            return ring.Described(facts)
+        address = value.data_ptr()
+        return ring.Tensor(
+            facts["dtype"], facts["device"], address, facts["shape"], facts["stride"]
+        )
+    if isinstance(value, (list, tuple)) and depth < _DEEPEST:
+        items = [_value(item, depth + 1) for item in value[:_MOST_ITEMS]]
+        return items if len(value) <= _MOST_ITEMS else [*items, f"... {len(value)} items"]
+    described = describe(value, depth)
+    return described if isinstance(described, str) else ring.Described(described)
+
+
+def _stream(values: Mapping[str, ring.Value]) -> int | None:
+    """Return the current stream of the first CUDA tensor's device."""
+    for value in values.values():
+        if isinstance(value, ring.Tensor) and value.device.startswith("cuda"):
+            torch = sys.modules["torch"]
+            return int(torch.cuda.current_stream(torch.device(value.device)).cuda_stream)
+    return None
