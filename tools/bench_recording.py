@@ -21,6 +21,8 @@ from kernlib._registry import Api
 from kernlib._runtime import build_recorder
 from kernlib.config import Config, Level
 from kernlib.logging import recorded
+from kernlib.logging._decorator import connect
+from kernlib.logging._switch import Switch, clone
 
 Call = Callable[..., torch.Tensor]
 LEVELS = (Level.OFF, Level.CALLS, Level.ARGS, Level.STATS, Level.DUMP)
@@ -45,6 +47,20 @@ def make(level: Level, folder: Path, **changes: tuple[str, ...]) -> tuple[Call, 
         dump_max_calls=64, **changes,
     )  # fmt: skip
     return recorded(attend, Api("attend", attend), build_recorder(config)), lines
+
+
+def switched_off_again(folder: Path) -> Call:
+    """Return the api after its code was exchanged, called, and put back."""
+    again = clone(attend)
+    api, code = Api("attend", again), again.__code__
+    config = Config(log_level=Level.CALLS, log_dest=str(folder / "again.log"))
+    switch = Switch(again)
+    expect(connect(switch, api, build_recorder(config)), "an api is switched on")
+    again(*[torch.ones(1)] * 4)
+    expect("attend" in (folder / "again.log").read_text(), "a switched api is recorded")
+    connect(switch, api, None)
+    expect(again.__code__ is code, "an api that is switched off runs its own code")
+    return again
 
 
 def check(level: Level, call: Call, tensors: list[torch.Tensor], lines: Path) -> None:
@@ -94,8 +110,9 @@ def main() -> None:
             calls[level.name.lower()] = call
         calls["filtered (at dump)"], _ = make(Level.DUMP, folder, exclude=("attend",))
         expect(calls["filtered (at dump)"] is attend, "a filtered api is the function itself")
+        calls["off again"] = switched_off_again(folder)
         counts = {name: 20 if name in {"stats", "dump"} else 400 for name in calls}
-        counts |= dict.fromkeys(("bare", "off", "filtered (at dump)"), 20_000)
+        counts |= dict.fromkeys(("bare", "off", "filtered (at dump)", "off again"), 20_000)
         times: dict[str, list[float]] = {name: [] for name in calls}
         for _ in range(options.rounds):  # interleaved, so that drift meets every level alike
             for name, call in calls.items():
