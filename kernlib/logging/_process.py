@@ -53,6 +53,7 @@ class Process:
         self._build: Build | None = None
         self._config: Config | None = None
         self._recorder: Recorder | None = None
+        self._order: tuple[Any, Any] | None = None
 
     @property
     def recorder(self) -> Recorder | None:
@@ -86,7 +87,7 @@ class Process:
         with self._lock:
             self._config = config
             if self._build is not None:
-                self._recorder = self._build(config)
+                self._recorder = self._make(self._build, config)
                 for declared in list(self._declared):
                     connect(declared.switch, declared.api, self._recorder)
             fixed = sorted(self._fixed) if config.log_level > Level.OFF else []
@@ -114,7 +115,7 @@ class Process:
         if self._config is None:
             self._config = environment
         self._build = build
-        self._recorder = build(self._config)
+        self._recorder = self._make(build, self._config)
         # A fork while another thread switches would leave the child half switched, and locked.
         os.register_at_fork(
             before=self._lock.acquire,
@@ -123,6 +124,14 @@ class Process:
         )
         if environment.control is not None:
             ControlFile(environment.control, self.follow).start()
+
+    def _make(self, build: Build, config: Config) -> Recorder | None:
+        """Return a recorder that goes on with the numbers, and the open calls, of the former."""
+        recorder = build(config)
+        if recorder is not None:
+            self._order = self._order or (recorder.numbers, recorder.current)
+            recorder.numbers, recorder.current = self._order
+        return recorder
 
     def _add(self, switch: Switch, api: RecordedApi) -> Callable[..., Any]:
         declared = _Declared(switch, api)
