@@ -133,8 +133,9 @@ class _Replay:
 
     def _child_config(self, call: Call) -> Config:
         config = get_config().replace(
-            log_level=Level.OFF, include=(), exclude=(), dump_include=(), dump_exclude=()
-        )
+            log_level=Level.OFF, control=None,
+            include=(), exclude=(), dump_include=(), dump_exclude=(),
+        )  # fmt: skip
         if not self._options.trust_sources:
             return config
         controls = self._session.process.controls if self._session else {}

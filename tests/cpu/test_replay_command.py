@@ -91,6 +91,15 @@ def test_all_calls_are_replayed_and_counted(sound):
     assert "compared    result: float32 agrees: identical bits" in done.stdout
 
 
+def test_a_replay_follows_no_control_file(sound, tmp_path):
+    control = tmp_path / "control"
+    control.write_text(f"KERNLIB_LOG_LEVEL=calls\nKERNLIB_LOG_DEST={tmp_path}/lines\n")
+    control.chmod(0o600)
+    done = runs.command(sound, "--import", "faultlib", "--call", 4, KERNLIB_CONTROL=str(control))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (tmp_path / "lines").exists()
+
+
 def test_a_list_needs_no_torch(crashed):
     done = runs.command(crashed, "--list", python=("-X", "importtime"))
     assert done.returncode == 0, done.stderr
