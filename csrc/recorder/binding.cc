@@ -13,8 +13,11 @@
 #include <atomic>
 #include <cerrno>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "recorder/binary.h"
+#include "recorder/lines.h"
 
 namespace kernlib::recorder {
 namespace {
@@ -47,12 +50,33 @@ class Table {
   std::atomic<Item*> items_[kMost] = {};
 };
 
-// An api with the names of the values it is called with: joined by NUL as they stand in a record.
+// An api, and the names of the values it is called with or returns.
 struct Site {
-  std::string call_names, return_names;
+  std::string_view api;
+  std::string call_names, return_names;  // joined by NUL, as they stand in a record
+  std::vector<std::string> call_list, return_list;
+  bool plain;  // whether all of them can stand in a line as they are
+
+  Site(std::string call, std::string returned)
+      : call_names(std::move(call)), return_names(std::move(returned)) {
+    api = std::string_view(call_names).substr(0, call_names.find('\0'));
+    plain = is_plain(api);
+    split(call_names, call_list);
+    split(return_names, return_list);
+  }
+
+ private:
+  void split(std::string_view names, std::vector<std::string>& list) {
+    for (size_t end = names.find('\0'); end != names.npos; end = names.find('\0')) {
+      names.remove_prefix(end + 1);
+      list.emplace_back(names.substr(0, names.find('\0')));
+      plain = plain && is_plain(list.back());
+    }
+  }
 };
 
 Table<Ring, 4096> rings;
+Table<Lines, 4096> files;
 Table<Site, 65536> sites;
 std::atomic<uint32_t> generation{0};
 
@@ -96,7 +120,11 @@ int64_t map_ring(const ffi::String& path) {
 }
 
 int64_t add_site(const ffi::Bytes& call_names, const ffi::Bytes& return_names) {
-  return sites.add(new Site{call_names, return_names});
+  return sites.add(new Site(call_names, return_names));
+}
+
+int64_t add_lines(int64_t file, bool json) {
+  return files.add(new Lines{static_cast<int>(file), json});
 }
 
 // The stream of the first CUDA tensor, as the caller's framework has set it.
@@ -179,6 +207,47 @@ void append(int64_t ring, const ffi::Array<int64_t>& fields, const ffi::Bytes& n
   rings.at(ring).append(bytes, head);
 }
 
+bool line(const Lines& lines, const LineFacts& facts, const std::vector<std::string>& names,
+          const TVMFFIAny* values) {
+  thread_local std::string text;
+  text.clear();
+  const uint64_t now = nanoseconds(CLOCK_REALTIME);
+  const auto append = lines.json ? append_json : append_console;
+  return append(text, facts, now, names, values) && write_line(lines.file, text);
+}
+
+bool fits(const Site& site, const std::vector<std::string>& names, int32_t count) {
+  return site.plain && names.size() == static_cast<size_t>(count);
+}
+
+// line_started(lines, site, call, parent, capturing, values...): as `started`.
+int64_t line_started(const TVMFFIAny* args, int32_t count) {
+  const Site& site = sites.at(args[1].v_int64);
+  LineFacts facts;
+  facts.event = "call";
+  facts.api = site.api;
+  facts.call = args[2].v_int64;
+  facts.parent = args[3].v_int64;
+  facts.capturing = args[4].v_int64 != 0;
+  facts.with_values = !site.return_list.empty();
+  if (!fits(site, site.call_list, count - 5)) return 0;
+  if (!line(files.at(args[0].v_int64), facts, site.call_list, args + 5)) return 0;
+  return static_cast<int64_t>(nanoseconds(CLOCK_MONOTONIC));
+}
+
+// line_ended(lines, site, call, moment of the start[, result]): as `ended`.
+int64_t line_ended(const TVMFFIAny* args, int32_t count) {
+  const Site& site = sites.at(args[1].v_int64);
+  LineFacts facts;
+  facts.event = "return";
+  facts.api = site.api;
+  facts.call = args[2].v_int64;
+  facts.with_values = true;
+  facts.nanoseconds = static_cast<int64_t>(nanoseconds(CLOCK_MONOTONIC)) - args[3].v_int64;
+  if (!fits(site, site.return_list, count - 4)) return 0;
+  return line(files.at(args[0].v_int64), facts, site.return_list, args + 4);
+}
+
 int checked(const TVMFFIAny* args, int32_t count, int32_t least, TVMFFIAny* result,
             int64_t (*function)(const TVMFFIAny*, int32_t)) {
   TVM_FFI_SAFE_CALL_BEGIN();
@@ -193,18 +262,19 @@ int checked(const TVMFFIAny* args, int32_t count, int32_t least, TVMFFIAny* resu
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(map_ring, map_ring);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(add_site, add_site);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(add_lines, add_lines);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(append, append);
 
 }  // namespace kernlib::recorder
 
-extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi_started(void*, const TVMFFIAny* args, int32_t count,
-                                                    TVMFFIAny* result) {
-  using namespace kernlib::recorder;
-  return checked(args, count, 5, result, started);
-}
+// Functions of any number of arguments, which the typed exports do not know.
+#define KERNLIB_EXPORT_PACKED(function, least)                                                  \
+  extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi_##function(void*, const TVMFFIAny* args,          \
+                                                         int32_t count, TVMFFIAny* result) {    \
+    return kernlib::recorder::checked(args, count, least, result, kernlib::recorder::function); \
+  }
 
-extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi_ended(void*, const TVMFFIAny* args, int32_t count,
-                                                  TVMFFIAny* result) {
-  using namespace kernlib::recorder;
-  return checked(args, count, 4, result, ended);
-}
+KERNLIB_EXPORT_PACKED(started, 5)
+KERNLIB_EXPORT_PACKED(ended, 4)
+KERNLIB_EXPORT_PACKED(line_started, 5)
+KERNLIB_EXPORT_PACKED(line_ended, 4)
