@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -135,10 +136,11 @@ def _statistics_text(stats: object) -> str:
 
 
 def statistics(tensor: torch.Tensor) -> dict[str, float | int] | str:
-    """Return min, max and mean of the finite elements, and the counts of NaN and Inf.
+    """Return min, max, mean and absmax of the finite elements; count NaN, Inf and zeros.
 
-    Reads the data and waits for the device once. Returns a reason instead for empty tensors
-    and for dtypes without arithmetic.
+    Integers stay integers; of complex numbers the real and imaginary parts are the elements. The
+    mean is infinite or NaN where the sum leaves float64. Reads the data and waits for the device
+    once. Returns a reason instead for empty tensors and for dtypes without arithmetic.
     """
     import torch
 
@@ -146,18 +148,18 @@ def statistics(tensor: torch.Tensor) -> dict[str, float | int] | str:
         return "empty"
     try:
         with torch.no_grad():
-            low, high, mean, nans, infs = _reduced(tensor)
+            plain = tensor.detach()
+            if plain.is_complex():
+                plain = torch.view_as_real(plain.resolve_conj())
+            return _of_floats(plain) if plain.is_floating_point() else _of_integers(plain)
     except (RuntimeError, NotImplementedError, TypeError) as error:
         return f"no statistics: {str(error).splitlines()[0][:80]}"
-    if nans + infs == tensor.numel():
-        return {"nan": int(nans), "inf": int(infs)}
-    return {"min": low, "max": high, "mean": mean, "nan": int(nans), "inf": int(infs)}
 
 
-def _reduced(tensor: torch.Tensor) -> list[float]:
+def _of_floats(plain: torch.Tensor) -> dict[str, float | int]:
     import torch
 
-    values = _comparable(tensor)
+    values = plain if plain.dtype is torch.float64 else plain.float()
     finite = values.isfinite()
     rows = [
         values.where(finite, torch.inf).amin(),
@@ -165,16 +167,33 @@ def _reduced(tensor: torch.Tensor) -> list[float]:
         values.where(finite, 0).sum(dtype=torch.float64) / finite.sum(),
         values.isnan().sum(),
         values.isinf().sum(),
+        (values == 0).sum(),
     ]
-    return [float(value) for value in torch.stack([row.double() for row in rows]).tolist()]
+    # Minus zero is told as zero.
+    found = [float(row) + 0.0 for row in torch.stack([row.double() for row in rows]).tolist()]
+    low, high, mean, nans, infs, zeros = found
+    counts: dict[str, float | int] = {"nan": int(nans), "inf": int(infs), "zero": int(zeros)}
+    if nans + infs == values.numel():
+        return counts
+    return {"min": low, "max": high, "mean": mean, "absmax": max(high, -low), **counts}
 
 
-def _comparable(tensor: torch.Tensor) -> torch.Tensor:
+def _of_integers(plain: torch.Tensor) -> dict[str, float | int]:
     import torch
 
-    plain = tensor.detach()
-    if plain.is_complex():
-        return torch.view_as_real(plain.resolve_conj())
-    if plain.dtype is torch.float64:
-        return plain
-    return plain.double() if not plain.is_floating_point() else plain.float()
+    values, offset = plain, 0
+    if plain.dtype is torch.uint64:  # of which torch has no order: as int64, shifted by half
+        values, offset = plain.view(torch.int64) ^ -(2**63), 2**63
+    elif plain.dtype not in {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8}:
+        values = plain.long()
+    mean = plain.sum(dtype=torch.float64) if not offset else plain.double().sum()
+    rows = [
+        values.amin().long(),
+        values.amax().long(),
+        (values == -offset).sum(),
+        (mean / plain.numel()).view(torch.int64),  # its bits: all come in one transfer
+    ]
+    low, high, zeros, bits = torch.stack(rows).tolist()
+    low, high = low + offset, high + offset
+    extremes = {"min": low, "max": high, "mean": struct.unpack("d", struct.pack("q", bits))[0]}
+    return {**extremes, "absmax": max(high, -low), "nan": 0, "inf": 0, "zero": zeros}

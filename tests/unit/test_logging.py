@@ -158,7 +158,7 @@ def test_level_args_writes_shapes_strides_alignment_values_and_outputs(lines):
 def test_level_stats_counts_nan_and_inf(lines):
     x = torch.tensor([1.0, float("nan"), float("inf"), -3.0])
     start, _ = lines(lambda call: call(x), log_level=Level.STATS)
-    assert "min=-3 max=1 mean=-1 nan=1 inf=1" in start
+    assert "min=-3 max=1 mean=-1 absmax=3 nan=1 inf=1 zero=0" in start
 
 
 def test_json_lines_hold_the_same_facts(lines):
@@ -251,12 +251,16 @@ def test_size_one_dimensions_with_odd_strides_count_as_contiguous_text():
 )  # fmt: skip
 def test_statistics_of_every_common_dtype(dtype):
     values = torch.tensor([0, 1, 1, 0], dtype=torch.float32).to(dtype)
-    assert statistics(values) == {"min": 0, "max": 1, "mean": 0.5, "nan": 0, "inf": 0}
+    found = statistics(values)
+    counts = {"nan": 0, "inf": 0, "zero": 2}
+    assert found == {"min": 0, "max": 1, "mean": 0.5, "absmax": 1, **counts}
+    assert list(found) == ["min", "max", "mean", "absmax", "nan", "inf", "zero"]
 
 
 def test_statistics_of_hard_cases():
     assert statistics(torch.empty(0)) == "empty"
-    assert statistics(torch.full((3,), float("nan"))) == {"nan": 3, "inf": 0}
-    assert statistics(torch.tensor([float("inf"), -float("inf")])) == {"nan": 0, "inf": 2}
+    assert statistics(torch.full((3,), float("nan"))) == {"nan": 3, "inf": 0, "zero": 0}
+    infinities = torch.tensor([float("inf"), -float("inf")])
+    assert statistics(infinities) == {"nan": 0, "inf": 2, "zero": 0}
     assert statistics(torch.tensor([1 + 2j]))["max"] == 2
     assert "no statistics" in statistics(torch.empty(2, device="meta"))
