@@ -34,6 +34,10 @@ def _gxx():
     return "" if shutil.which("g++") else "g++ is not on PATH"
 
 
+def _clang():
+    return "" if shutil.which("clang++") else "clang++ is not on PATH"
+
+
 def _asan():
     if reason := _gxx():
         return reason
@@ -81,6 +85,7 @@ def _triton():
 
 _PROBES = {
     "asan": _asan,
+    "clang": _clang,
     "compute-sanitizer": _compute_sanitizer,
     "cuda": _cuda,
     "cuda-pair": _cuda_pair,
