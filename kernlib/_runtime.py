@@ -115,11 +115,13 @@ def build_recorder(config: Config) -> Recorder | None:
 
 def _line_sink(config: Config) -> LogSink | RingSink:
     """Return what writes a line, or a record, of every call."""
-    from kernlib.logging import LogSink, RingSink
+    from kernlib._statistics import FusedStatistics
+    from kernlib.logging import LogSink, RingSink, statistics
 
+    measured = FusedStatistics(config, statistics)
     if config.log_format != "ring":
-        return LogSink(config)
+        return LogSink(config, measured)
     from kernlib._facts import session_facts
     from kernlib._native_recorder import native_recorder
 
-    return RingSink(config, lambda: session_facts(config), native_recorder(config))
+    return RingSink(config, lambda: session_facts(config), native_recorder(config), measured)

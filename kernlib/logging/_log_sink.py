@@ -24,7 +24,9 @@ from kernlib.logging._describe import (
 from kernlib.logging._filter import NameFilter
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
+
+    import torch
 
     from kernlib.logging._call import Call, RecordedApi
 
@@ -112,8 +114,13 @@ def _json(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
 class LogSink:
     """Writes a line when a call starts and, from level ``args`` on, one when it ends."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self,
+        config: Config,
+        measured: Callable[[torch.Tensor], dict[str, float | int] | str] = statistics,
+    ) -> None:
         self._level = config.log_level
+        self._measured = measured
         self._filter = NameFilter(config.include, config.exclude)
         self._destination = config.log_dest
         self._renderer = _json if config.log_format == "json" else _console
@@ -170,7 +177,7 @@ class LogSink:
         if self._level >= Level.STATS:
             for name, facts in described.items():
                 if isinstance(facts, TensorFacts):
-                    facts["stats"] = "capturing" if call.capturing else statistics(values[name])
+                    facts["stats"] = "capturing" if call.capturing else self._measured(values[name])
         return described
 
     def _write(self, event: str, facts: dict[str, Any]) -> None:

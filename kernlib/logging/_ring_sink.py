@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,47 +18,23 @@ from kernlib.errors import ConfigError
 from kernlib.logging._describe import describe, error_line, statistics
 from kernlib.logging._filter import NameFilter
 from kernlib.logging._log_sink import expand_destination
+from kernlib.logging._short_way import NativeRecorder, NativeTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    import torch
+
     from kernlib.logging._call import Call, RecordedApi
 
-__all__ = ["NativeRing", "RingSink"]
+__all__ = ["RingSink", "call_in_forked_children"]
 
 _logger = logging.getLogger("kernlib.recorder")
 _DEFAULT_PLACE = "kernlib-%h-%p.ring"
 _RETRY_SECONDS = 1.0
 _MOST_ITEMS = 16
 _DEEPEST = 4
-
-
-class NativeRing(NamedTuple):
-    """The functions of the native recorder."""
-
-    map_ring: Callable[..., int]
-    started: Callable[..., int]
-    ended: Callable[..., int]
-    add_site: Callable[..., int]
-    append: Callable[..., None]
-
-
-class MappedRing(NamedTuple):
-    """A ring that the native recorder writes, by its number there, and what writes it."""
-
-    number: int
-    started: Callable[..., int]
-    ended: Callable[..., int]
-    add_site: Callable[..., int]
-    append_record: Callable[..., None]
-
-    def append(self, entry: ring.Entry) -> None:
-        """Append an entry that has been described in Python."""
-        flags, names, values = ring.entry_fields(entry)
-        fields = [int(entry.kind), flags, entry.call, entry.parent, entry.nanoseconds,
-                  entry.stream or 0]  # fmt: skip
-        self.append_record(self.number, fields, names, values)
 
 
 class RingSink:
@@ -72,7 +48,8 @@ class RingSink:
         self,
         config: Config,
         facts: Callable[[], object],
-        native: Callable[[], NativeRing | None],
+        native: Callable[[], NativeRecorder | None],
+        measured: Callable[[torch.Tensor], dict[str, float | int] | str] = statistics,
     ) -> None:
         if config.log_dest == "stdout":
             raise ConfigError(
@@ -84,14 +61,16 @@ class RingSink:
         self._capacity = config.ring_bytes // ring.ALIGNMENT * ring.ALIGNMENT
         self._facts = facts
         self._functions = native
+        self._measured = measured
         self._lock = threading.Lock()
         self._pid = 0
         self._path: Path | None = None
         self._writer: ring.RingWriter | None = None
         self._refusal: OSError | None = None
         self._retry_at = 0.0
-        self.native: MappedRing | None = None
-        _call_in_forked_children(weakref.WeakMethod(self._forked))
+        self.native: NativeTarget | None = None
+        self._loaded: NativeRecorder | None = None
+        call_in_forked_children(weakref.WeakMethod(self._forked))
 
     @property
     def path(self) -> Path | None:
@@ -130,17 +109,34 @@ class RingSink:
             stream=_stream(values),
             capturing=call.capturing,
         )
-        if self.native is not None:
-            self.native.append(entry)
-            return
-        with self._lock:
-            if self._writer is None:
-                self._writer = self._created()
-            if self.native is None and (functions := self._functions()) is not None:
-                # No other thread is writing in Python now, and none will after this.
-                number = functions.map_ring(str(self._path))
-                self.native = MappedRing(number, *functions[1:])
-            (self.native or self._writer).append(entry)
+        if self.native is None:
+            with self._lock:
+                if self._writer is None:
+                    self._writer = self._created()
+                if not self._handed_over():
+                    self._writer.append(entry)
+                    return
+        self._append_natively(entry)
+
+    def _handed_over(self) -> bool:
+        """Return whether the native recorder has the ring, and let it take over when it can.
+
+        Under the lock: no other thread is writing in Python, and none will after this.
+        """
+        if self.native is None and (loaded := self._functions()) is not None:
+            number = loaded.map_ring(str(self._path))
+            self._loaded = loaded
+            self.native = NativeTarget(number, loaded.started, loaded.ended, loaded.add_site)
+        return self.native is not None
+
+    def _append_natively(self, entry: ring.Entry) -> None:
+        """Append what has been described in Python."""
+        if self._loaded is None or self.native is None:
+            return  # forked meanwhile
+        flags, names, values = ring.entry_fields(entry)
+        fields = [int(entry.kind), flags, entry.call, entry.parent, entry.nanoseconds,
+                  entry.stream or 0]  # fmt: skip
+        self._loaded.append(self.native.number, fields, names, values)
 
     def _created(self) -> ring.RingWriter:
         """Create the ring of this process; where that failed, it is tried again after a while."""
@@ -166,12 +162,12 @@ class RingSink:
         if self.level >= Level.STATS:
             for name, value in values.items():
                 if isinstance(value, ring.Tensor):
-                    stats = "capturing" if call.capturing else statistics(named[name])  # type: ignore[arg-type]
+                    stats = "capturing" if call.capturing else self._measured(named[name])  # type: ignore[arg-type]
                     values[name] = ring.with_statistics(value, stats)
         return values
 
 
-def _call_in_forked_children(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+def call_in_forked_children(method: weakref.WeakMethod[Callable[[], None]]) -> None:
     """Call a method of an object in forked children, for as long as the object lives."""
     os.register_at_fork(after_in_child=lambda: (alive := method()) and alive())
 
