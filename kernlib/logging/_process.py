@@ -49,7 +49,7 @@ class Process:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may switch while this thread does
         self._declared: weakref.WeakSet[_Declared] = weakref.WeakSet()
-        self._fixed: set[str] = set()
+        self._fixed: dict[str, RecordedApi] = {}
         self._build: Build | None = None
         self._config: Config | None = None
         self._recorder: Recorder | None = None
@@ -74,8 +74,8 @@ class Process:
             if isinstance(function, FunctionType):
                 _forget(function)
                 return self._add(Switch(function), api)
-            if self._recorder is None or not self._recorder.sinks_for(api):
-                self._fixed.add(api.name)
+            if not self._wanted(api):
+                self._fixed[api.name] = api
                 return function
             return self._add(Switch(forwarding(function), function), api)
 
@@ -85,12 +85,12 @@ class Process:
         Its session is closed when the calls that it has begun are through.
         """
         with self._lock:
-            self._config = config
             if self._build is not None:
                 self._recorder = self._make(self._build, config)
                 for declared in list(self._declared):
                     connect(declared.switch, declared.api, self._recorder)
-            fixed = sorted(self._fixed) if config.log_level > Level.OFF else []
+            self._config = config
+            fixed = [api.name for api in self._fixed.values() if self._wanted(api)]
         _logger.info("%s: recording is now %s", source, changes_text(config))
         if fixed:
             _logger.warning(
@@ -105,7 +105,7 @@ class Process:
             self.configure(Config(), "disable()")
 
     def follow(self, fields: Mapping[str, str], path: Path) -> None:
-        """Record as the environment says, with the fields that an operator has written."""
+        """Record as the environment says but for what an operator has written in the file."""
         config = changed(get_config(), fields)
         if config != self._config:
             self.configure(config, str(path))
@@ -132,6 +132,9 @@ class Process:
             self._order = self._order or (recorder.numbers, recorder.current)
             recorder.numbers, recorder.current = self._order
         return recorder
+
+    def _wanted(self, api: RecordedApi) -> bool:
+        return self._recorder is not None and bool(self._recorder.sinks_for(api))
 
     def _add(self, switch: Switch, api: RecordedApi) -> Callable[..., Any]:
         declared = _Declared(switch, api)
@@ -163,7 +166,11 @@ def enable(
 
     ``include`` and ``exclude`` are fnmatch patterns on api names; ``settings`` are any other
     recording fields of ``Config``, such as ``dump_dir``. What is not given is as the environment
-    says. A second call starts from there again, with a session of its own.
+    says. A second call starts from there again, with a session of its own. An object that was made
+    before is recorded from now on, but cannot be replayed without its ``__init__``.
+
+    A forked child inherits this; a spawned one reads its environment (there and for processes of
+    others ``KERNLIB_CONTROL`` names a file to switch by). Whoever has spoken last counts.
 
     Raises ConfigError for a value that the environment would not allow, TypeError for an unknown
     setting.

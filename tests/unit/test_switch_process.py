@@ -183,6 +183,7 @@ def test_what_is_no_function_can_be_recorded_from_the_start_only(running, caplog
     off = running()
     assert off.api(cached) is cached
     with caplog.at_level(logging.WARNING, logger="kernlib.recorder"):
+        off.enable("calls", include="other")
         off.enable("calls")
     assert cached(1) == 2
     assert off.lines() == []
