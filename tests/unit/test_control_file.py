@@ -190,6 +190,22 @@ def test_what_is_no_file_is_told_and_holds_nobody(followed, warnings, kind):
     assert "expected a" in warning or "expected one that can be read" in warning
 
 
+def test_a_file_that_cannot_be_read_is_told_and_followed_when_it_can(
+    followed, warnings, monkeypatch
+):
+    followed.write("KERNLIB_LOG_LEVEL=dump")
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:  # to root, nothing is unreadable
+        patch.setattr("os.open", refuse)
+        assert followed.look(5) == []
+    (warning,) = warnings()
+    assert "expected one that can be read: Permission denied" in warning
+    assert followed.look() == [{"log_level": "dump"}]
+
+
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])
 def test_a_file_that_others_may_write_is_refused_until_that_is_mended(followed, warnings, mode):
     followed.write("KERNLIB_LOG_LEVEL=dump")

@@ -382,6 +382,7 @@ def test_what_is_not_given_is_as_the_environment_says():
 
 PROGRAM = """
 import sys
+import threading
 import kernlib.logging
 heavy = {"torch", "kernlib._runtime", "kernlib.jit"} & set(sys.modules)
 assert not heavy, heavy
@@ -400,6 +401,7 @@ work(2)
 kernlib.logging.disable()
 kernlib.logging.enable(level=3, include="work", log_format="json")
 work(3)
+assert threading.active_count() == 1, "nothing watches for a file that nobody has named"
 """
 
 
@@ -412,6 +414,80 @@ def test_it_is_switched_before_and_after_there_are_apis_and_loads_nothing_for_it
     assert first.endswith("call #1 work")
     assert json.loads(second)["args"] == {"x": 3}
     assert json.loads(third)["event"] == "return"
+
+
+FORKS = """
+import os, threading
+import kernlib.logging
+from kernlib import kernel_api
+
+@kernel_api
+def work(x):
+    return x + 1
+
+def switch():
+    while not done.is_set():
+        kernlib.logging.enable("calls", log_dest=os.devnull)
+        kernlib.logging.disable()
+
+code, done = work.__code__, threading.Event()
+thread = threading.Thread(target=switch)
+thread.start()
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        assert work(1) == 2
+        kernlib.logging.enable("calls", log_dest=os.devnull)
+        assert work(2) == 3
+        kernlib.logging.disable()
+        os._exit(work(3) == 4 and work.__code__ is code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+done.set()
+thread.join()
+"""
+
+
+def test_a_child_that_is_forked_amid_a_switch_can_switch_too():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+COMPILED = """
+import torch
+import kernlib.logging
+from kernlib import kernel_api
+
+@kernel_api
+def double(x, *, scale=2):
+    return x * scale
+
+@torch.compile(backend="eager")
+def model(x):
+    return double(x) + 1
+
+def same(x):
+    return torch.equal(model(x), x * 2 + 1)
+
+assert same(torch.ones(3))
+kernlib.logging.enable("calls")
+assert same(torch.ones(3)) and same(torch.ones(4))
+assert torch.equal(torch.compile(double, backend="eager")(torch.ones(3)), torch.full((3,), 2.0))
+kernlib.logging.disable()
+assert same(torch.ones(3))
+"""
+
+
+def test_a_compiled_caller_is_recorded_as_soon_as_it_is_switched():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMPILED],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "kernlib call" in line]
+    assert len(lines) == 3, done.stderr
 
 
 def test_disable_without_enable_does_nothing():
