@@ -11,6 +11,7 @@ import msgspec
 
 from kernlib.dump._entries import entry_buffers, read_entries
 from kernlib.dump._files import FOLDER_MODE, check_folder, read_file, replace_file, write_file
+from kernlib.dump._removal import empty_capsule, remove_capsule
 from kernlib.dump._snapshot import Stored
 from kernlib.dump._storages import Piece
 from kernlib.dump._validate import MAX_JSON, decode_call
@@ -53,7 +54,9 @@ def encode_call(call: Call) -> bytes:
 class CapsuleWriter:
     """Writes one capsule: its start before the call runs, its end after it.
 
-    ``release`` is told the capsule's final size; None means that it was given up.
+    ``release`` is told the capsule's final size; None means that it was given up. ``old`` is the
+    folder of an evicted capsule, which is taken over: to make one and to remove one takes longer
+    than all else that is asked of the file system.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class CapsuleWriter:
         api: str,
         release: Callable[[int, int | None], None] | None = None,
         reserve: Callable[[int, int], bool] | None = None,
+        old: str | None = None,
     ) -> None:
         name = capsule_name(sequence, api)
         self.sequence = sequence
@@ -70,6 +74,7 @@ class CapsuleWriter:
         self._hidden = f"{session_dir}/.{name}.tmp"
         self._release = release
         self._reserve = reserve
+        self._old = old
         self._nbytes = 0
         self._json = 0
         self.stored: Stored | None = None
@@ -79,7 +84,7 @@ class CapsuleWriter:
         hidden = self._hidden
         published = False
         try:
-            os.mkdir(hidden, FOLDER_MODE)  # noqa: PTH102 - pathlib costs on this path
+            self._make_folder()
             if blobs:
                 buffers, placed = entry_buffers(blobs)
                 self._nbytes = write_file(f"{hidden}/inputs.safetensors", buffers)
@@ -112,9 +117,23 @@ class CapsuleWriter:
 
     def abandon(self) -> None:
         """Remove what was written of a capsule that is not published."""
+        if self._old is not None:
+            remove_capsule(self._old)
         shutil.rmtree(self._hidden, ignore_errors=True)
         if self._release is not None:
             self._release(self.sequence, None)
+
+    def _make_folder(self) -> None:
+        old, self._old = self._old, None
+        if old is not None:
+            try:
+                os.rename(old, self._hidden)  # noqa: PTH104 - pathlib costs on this path
+            except OSError:
+                remove_capsule(old)
+            else:
+                empty_capsule(self._hidden)
+                return
+        os.mkdir(self._hidden, FOLDER_MODE)  # noqa: PTH102
 
 
 def read_call(capsule: Path) -> Call:

@@ -188,11 +188,22 @@ class Call(_Record, frozen=True, kw_only=True):
 
 
 class Dropped(_Record, frozen=True, kw_only=True):
-    """What the budget or a failure kept out of the session."""
+    """What the session does not hold, though it was called.
+
+    ``calls`` and ``bytes`` were not recorded for lack of room, ``errors`` could not be. Recorded
+    and removed again were ``evicted`` for lack of room, ``over_quota`` because of others with the
+    same api and shapes (where the first calls are kept, these were not recorded either).
+    ``skipped`` were kept away by a rule. ``cleared`` are capsules of ended sessions that were
+    removed to make room for this one.
+    """
 
     calls: int = 0
     bytes: int = 0
     errors: int = 0
+    evicted: int = 0
+    over_quota: int = 0
+    skipped: int = 0
+    cleared: int = 0
 
 
 class Process(_Record, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import threading
 import time
 from datetime import datetime, timezone
@@ -12,14 +13,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kernlib.dump._allowance import Allowance
 from kernlib.dump._budget import Budget, Ledger
 from kernlib.dump._builds import write_build
 from kernlib.dump._capsule import CapsuleWriter
 from kernlib.dump._files import FOLDER_MODE, replace_file
+from kernlib.dump._removal import remove_capsule
 from kernlib.dump._schema import Dropped, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
     from pathlib import Path
 
     from kernlib.dump._schema import Process
@@ -39,36 +42,62 @@ def utc_now() -> str:
 
 
 class SessionWriter:
-    """One session's folder, its builds, and the room for its capsules; safe between threads."""
+    """One session's folder, its builds, and the room for its capsules; safe between threads.
+
+    ``budget`` is the dump folder's, for all sessions in it. ``skipped`` is how many calls were
+    kept from the session before it was asked, as far as whoever counts them has told it.
+    """
 
     def __init__(self, dump_dir: Path, process: Process, budget: Budget | None = None) -> None:
         self.path = _new_folder(dump_dir, process)
         self._folder = str(self.path)
         self._session = Session(id=self.path.name, started_at=utc_now(), process=process)
         self._lock = threading.RLock()
-        self._ledger = Ledger(budget or Budget())
+        budget = budget or Budget()
+        self._ledger = Ledger(budget)
         self._capsules: dict[int, str] = {}
         self._builds: set[str] = set()
-        self._dropped = [0, 0, 0]
+        self._errors = 0
+        self.skipped = 0
         self._written = time.monotonic()
-        replace_file(self._folder, "session.json", (_encode(self._session),))
+        try:
+            self._allowance = Allowance(self._folder, budget, self._ledger)
+            replace_file(self._folder, "session.json", (_encode(self._session),))
+        except OSError:
+            # On a full disk every call tries anew; each attempt would leave a folder.
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
 
     @property
     def id(self) -> str:
         """The folder's name."""
         return self._session.id
 
-    def begin(self, sequence: int, api: str, nbytes: int) -> CapsuleWriter | None:
-        """Return the writer of a call's capsule, or None, counted, if the budget has no room."""
+    @property
+    def lost(self) -> bool:
+        """Whether somebody has removed the session's folder."""
+        return not os.path.isdir(self._folder)  # noqa: PTH112 - a text, not a Path
+
+    def begin(
+        self, sequence: int, api: str, nbytes: int, kind: Hashable = None
+    ) -> CapsuleWriter | None:
+        """Return the writer of a call's capsule, or None, counted, if the budget has no room.
+
+        Calls of one kind share a quota; a call of no kind has none.
+        """
         with self._lock:
-            victims = self._ledger.admit(sequence, nbytes)
+            self._allowance.review(nbytes, calls=1)
+            victims = self._ledger.admit(sequence, nbytes, kind)
+            self._tell()
             if victims is None:
-                self._drop(calls=1, nbytes=nbytes)
                 return None
-            writer = CapsuleWriter(self._folder, sequence, api, self._release, self._extend)
+            old = self._taken(victims)
+            writer = CapsuleWriter(
+                self._folder, sequence, api, self._release, self._extend, old.pop() if old else None
+            )
             self._capsules[sequence] = writer.path
-            folders = self._taken(victims)
-        _remove(folders)
+        for folder in old:
+            remove_capsule(folder)
         return writer
 
     def pin(self, sequence: int) -> None:
@@ -92,16 +121,16 @@ class SessionWriter:
     def count_error(self) -> None:
         """Count a call that could not be recorded."""
         with self._lock:
-            self._drop(errors=1)
+            self._errors += 1
+            self._tell()
 
     def close(self) -> None:
-        """Write the last counts."""
+        """Write the last counts, and leave what the session does not hold to others."""
         with self._lock:
             self._rewrite()
+            self._allowance.close()
 
-    def _drop(self, *, calls: int = 0, nbytes: int = 0, errors: int = 0) -> None:
-        for at, count in enumerate((calls, nbytes, errors)):
-            self._dropped[at] += count
+    def _tell(self) -> None:
         # Once a second is enough: after a crash the counts are a little old, not wrong in kind.
         if time.monotonic() - self._written >= _REWRITE_SECONDS:
             with contextlib.suppress(OSError):
@@ -109,21 +138,29 @@ class SessionWriter:
 
     def _rewrite(self) -> None:
         self._written = time.monotonic()
-        calls, nbytes, errors = self._dropped
-        dropped = Dropped(calls=calls, bytes=nbytes, errors=errors)
+        ledger = self._ledger
+        dropped = Dropped(
+            calls=ledger.refused,
+            bytes=ledger.refused_bytes,
+            errors=self._errors,
+            evicted=ledger.evicted,
+            over_quota=ledger.over_quota,
+            skipped=self.skipped,
+            cleared=self._allowance.cleared,
+        )
         if dropped != self._session.dropped:
             self._session = msgspec.structs.replace(self._session, dropped=dropped)
             replace_file(self._folder, "session.json", (_encode(self._session),))
 
     def _extend(self, sequence: int, nbytes: int) -> bool:
         with self._lock:
+            self._allowance.review(nbytes, calls=0)
             victims = self._ledger.extend(sequence, nbytes)
-            if victims is None:
-                self._drop(nbytes=nbytes)
-                return False
-            folders = self._taken(victims)
-        _remove(folders)
-        return True
+            self._tell()
+            folders = self._taken(victims or [])
+        for folder in folders:
+            remove_capsule(folder)
+        return victims is not None
 
     def _release(self, sequence: int, nbytes: int | None) -> None:
         with self._lock:
@@ -134,10 +171,7 @@ class SessionWriter:
                 self._ledger.finish(sequence, nbytes)
 
     def _taken(self, victims: list[int]) -> list[str]:
-        folders = [self._capsules.pop(sequence) for sequence in victims]
-        if folders:
-            self._drop(calls=len(folders))
-        return folders
+        return [self._capsules.pop(sequence) for sequence in victims]
 
 
 def _new_folder(dump_dir: Path, process: Process) -> Path:
@@ -155,14 +189,3 @@ def _new_folder(dump_dir: Path, process: Process) -> Path:
             continue
         return path.absolute()
     raise FileExistsError(f"{dump_dir / name}: a thousand sessions in one second")
-
-
-def _remove(folders: list[str]) -> None:
-    """Remove capsules; ``call.json`` first, so that half a capsule never looks like a whole one."""
-    for folder in folders:
-        for name in ("call.json", "inputs.safetensors", "outputs.safetensors"):
-            # What cannot be removed stays; that is no reason to lose the call that needs room.
-            with contextlib.suppress(OSError):
-                os.unlink(f"{folder}/{name}")  # noqa: PTH108 - faster than rmtree, which looks first
-        with contextlib.suppress(OSError):
-            os.rmdir(folder)  # noqa: PTH106

@@ -168,7 +168,7 @@ def test_a_full_disk_leaves_nothing_half_done(tmp_path, values, monkeypatch):
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space"):
             writer.start(record, dump.input_blobs(encoder.memory, record))
-    assert names(session.path) == ["session.json"]
+    assert names(session.path) == ["session.json", "usage.json"]
     writer = session.begin(2, record.api, 0)
     writer.start(record, dump.input_blobs(encoder.memory, record))
     with monkeypatch.context() as patch:
@@ -179,11 +179,11 @@ def test_a_full_disk_leaves_nothing_half_done(tmp_path, values, monkeypatch):
     assert dump.read_call(Path(writer.path)).status == "started"
 
 
-def run(session, sequence, nbytes=64, *, finish=True, pin=False):
+def run(session, sequence, nbytes=64, *, finish=True, pin=False, kind=None):
     """Record one call of about ``nbytes`` bytes; return whether the budget admitted it."""
     encoder, record = samples.encoded(x=torch.zeros(nbytes, dtype=torch.uint8))
     record = msgspec.structs.replace(record, sequence=sequence)
-    writer = session.begin(sequence, "f", nbytes)
+    writer = session.begin(sequence, "f", nbytes, kind)
     if writer is None:
         return False
     if pin:
@@ -207,7 +207,7 @@ def test_the_newest_calls_are_kept(tmp_path):
     assert all(run(session, number) for number in range(1, 8))
     assert kept(session) == [5, 6, 7]
     session.close()
-    assert dump.read_session(session.path).dropped.calls == 4
+    assert dump.read_session(session.path).dropped == dump.Dropped(evicted=4)
 
 
 def test_the_first_calls_are_kept(tmp_path):
@@ -256,7 +256,7 @@ def test_no_byte_is_copied_for_a_call_without_room(tmp_path):
     """The session answers before it is given anything but a number."""
     session = limited(tmp_path, max_bytes=100)
     assert session.begin(1, "f", 101) is None
-    assert names(session.path) == ["session.json"]
+    assert names(session.path) == ["session.json", "usage.json"]
 
 
 def test_outputs_need_room_as_well(tmp_path):
@@ -277,6 +277,49 @@ def test_counts_are_not_written_for_every_call(tmp_path, monkeypatch):
     monkeypatch.setattr("kernlib.dump._session.replace_file", pytest.fail)
     for number in range(100):
         assert session.begin(number, "f", 1) is None
+
+
+def test_the_counts_of_a_session_from_before_they_were_told_apart_are_read(tmp_path):
+    session = dump.SessionWriter(tmp_path, samples.PROCESS)
+    path = session.path / "session.json"
+    old = json.loads(path.read_text()) | {"dropped": {"calls": 4, "bytes": 128, "errors": 1}}
+    assert "evicted" not in path.read_text(), "what is at its default is not written"
+    path.write_text(json.dumps(old))
+    assert dump.read_session(session.path).dropped == dump.Dropped(calls=4, bytes=128, errors=1)
+
+
+def test_what_was_lost_is_told_by_its_reason(tmp_path):
+    session = limited(tmp_path, max_calls=4, max_bytes=40_000, max_per_kind=2)
+    for number in range(1, 6):
+        run(session, number, kind="hot")
+    for number in range(6, 10):
+        run(session, number, kind=number)
+    assert not run(session, 10, 50_000)
+    session.count_error()
+    session.skipped = 7
+    session.close()
+    assert dump.read_session(session.path).dropped == dump.Dropped(
+        calls=1, bytes=50_000, errors=1, evicted=2, over_quota=3, skipped=7
+    )
+
+
+def test_the_folder_of_an_evicted_capsule_is_taken_over_and_nothing_of_it_stays(tmp_path):
+    """Whatever the old capsule held, the new one holds its own files only."""
+    session = limited(tmp_path, max_calls=1)
+    encoder, record = samples.encoded(x=torch.zeros(64))
+    writer = session.begin(1, "f", 256)
+    writer.start(record, dump.input_blobs(encoder.memory, record))
+    samples.finish(writer, encoder, record, torch.ones(2))
+    assert names(writer.path) == ["call.json", "inputs.safetensors", "outputs.safetensors"]
+    old = Path(writer.path).stat().st_ino
+    writer = session.begin(2, "g", 0)
+    writer.start(samples.call(2), [])
+    assert Path(writer.path).stat().st_ino == old
+    assert names(writer.path) == ["call.json"]
+    assert names(session.path) == ["000002-g", "session.json", "usage.json"]
+    writer.finish(samples.call(2, status="returned"))
+    session.begin(3, "h", 0).abandon()
+    assert kept(session) == [], "what was evicted for a call goes although the call failed"
 
 
 def test_two_sessions_in_one_second_have_two_folders(tmp_path):

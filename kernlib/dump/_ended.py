@@ -1,0 +1,138 @@
+"""What a session holds whose process is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernlib.dump._browse import list_calls
+from kernlib.dump._removal import remove_capsule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernlib.dump._browse import CallEntry
+
+__all__ = ["Ended", "Freed"]
+
+_UNFINISHED = ("started", "suspended")
+_OWN_FILES = {"session.json", "usage.json", "builds"}
+
+
+class _Capsule(NamedTuple):
+    path: str
+    nbytes: int
+    calls: int
+
+
+class Freed(NamedTuple):
+    """What a removal gave back; ``capsules`` counts those that this process removed itself."""
+
+    capsules: int = 0
+    calls: int = 0
+    nbytes: int = 0
+
+
+class Ended:
+    """The capsules of an ended session, oldest first.
+
+    Those that its end left unfinished are the evidence of it, with the set-up calls that are
+    needed to run them again, and with what cannot be read; all others may go.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._removable: deque[_Capsule] = deque()
+        self._evidence: deque[_Capsule] = deque()
+        entries: list[CallEntry] = []
+        with contextlib.suppress(OSError):  # somebody removed it, or it may not be read
+            entries = list_calls(Path(path))
+        crashed = any(entry.status in _UNFINISHED for entry in entries)
+        for entry in entries:
+            folder = str(entry.path)
+            if _is_debris(entry):
+                self._removable.appendleft(_Capsule(folder, _size(folder), 0))
+            elif _is_evidence(entry, crashed=crashed):
+                self._evidence.append(_Capsule(folder, _size(folder), 0))
+            else:
+                self._removable.append(_Capsule(folder, _size(folder), 1))
+
+    @property
+    def calls(self) -> int:
+        """How many capsules count as finished calls."""
+        return sum(capsule.calls for capsule in self._removable)
+
+    @property
+    def evidence(self) -> int:
+        """The bytes of the evidence."""
+        return sum(capsule.nbytes for capsule in self._evidence)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all capsules."""
+        return self.evidence + sum(capsule.nbytes for capsule in self._removable)
+
+    def remove(self, calls: int, nbytes: int, most: int) -> Freed:
+        """Remove the oldest capsules until so much is free, but no more than ``most``."""
+        return self._remove(self._removable, calls, nbytes, most)
+
+    def remove_evidence(self) -> Freed:
+        """Remove what is left of the session's end."""
+        return self._remove(self._evidence, 0, self.evidence, len(self._evidence))
+
+    def remove_empty(self) -> None:
+        """Remove the session itself once it holds no capsule, nor anything of somebody else."""
+        if self._removable or self._evidence:
+            return
+        with contextlib.suppress(OSError):
+            if not set(os.listdir(self.path)) <= _OWN_FILES:  # noqa: PTH208 - names are wanted
+                return
+            shutil.rmtree(f"{self.path}/builds", ignore_errors=True)
+            for name in ("session.json", "usage.json"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self.path}/{name}")  # noqa: PTH108 - a text, not a Path
+            os.rmdir(self.path)  # noqa: PTH106
+
+    def _remove(self, row: deque[_Capsule], calls: int, nbytes: int, most: int) -> Freed:
+        freed = Freed()
+        for _ in range(min(most, len(row))):
+            if freed.calls >= calls and freed.nbytes >= nbytes:
+                break
+            capsule = row[0]
+            there = os.path.lexists(capsule.path)
+            mine = there and remove_capsule(capsule.path)
+            if there and os.path.lexists(capsule.path):
+                break  # it may not be removed, or holds a file of somebody else
+            row.popleft()
+            if not there:
+                continue  # another process was faster
+            freed = Freed(
+                freed.capsules + mine, freed.calls + capsule.calls, freed.nbytes + capsule.nbytes
+            )
+        return freed
+
+
+def _is_debris(entry: CallEntry) -> bool:
+    """Return whether a folder is half written or half removed."""
+    if entry.path.name.startswith("."):
+        return True
+    return entry.problem is not None and not os.path.lexists(entry.path / "call.json")
+
+
+def _is_evidence(entry: CallEntry, *, crashed: bool) -> bool:
+    return entry.status is None or entry.status in _UNFINISHED or (crashed and entry.setup)
+
+
+def _size(folder: str) -> int:
+    return sum(_sizes(folder))
+
+
+def _sizes(folder: str) -> Iterator[int]:
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        for item in found:
+            with contextlib.suppress(OSError):
+                yield item.stat(follow_symlinks=False).st_size
