@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernlib.config import Config, recording_variables
-from kernlib.errors import ConfigError
+from kernlib.errors import ConfigError, KernlibError
 from kernlib.logging._settings import changed
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ControlFile:
             if look.problem is not None:
                 raise look.problem
             self._apply(parse_control(self.path, look.text), self.path)
-        except ConfigError as error:
+        except KernlibError as error:
             self._warn(str(error))
         else:
             self._warned = ""

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from kernlib.config import recording_variables, variables
-from kernlib.errors import ConfigError
+from kernlib.errors import ConfigError, LoadError
 from kernlib.logging._control import ControlFile, _why_not, parse_control
 
 
@@ -163,6 +163,24 @@ def test_a_bad_file_is_told_once_and_changes_nothing(followed, warnings, text, t
     followed.write("KERNLIB_LOG_LEVEL=stats")
     assert followed.look() == [{"log_level": "stats"}]
     assert warnings() == []
+
+
+def test_a_recorder_that_cannot_be_made_is_told_and_the_file_is_followed_on(tmp_path, warnings):
+    made = []
+
+    def make(fields, _):
+        if fields:
+            raise LoadError(tmp_path, "no sources")
+        made.append(fields)
+
+    file, path = ControlFile(tmp_path / "control", make), tmp_path / "control"
+    path.write_text("KERNLIB_LOG_LEVEL=dump")
+    path.chmod(0o600)
+    file.check(settled=True)
+    assert "no sources; the recording stays as it is" in warnings()[0]
+    path.unlink()
+    file.check(settled=True)
+    assert made == [{}]
 
 
 def test_text_that_is_no_text_is_told(followed, warnings):
