@@ -39,6 +39,10 @@ class _Declared:
     switch: Switch
     api: RecordedApi
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Stay behind where a function is pickled by its value: it is declared here, not there."""
+        return type(None), ()
+
 
 class Process:
     """Knows every api that was declared, and connects all of them to another recorder at once.

@@ -5,6 +5,7 @@ import gc
 import io
 import json
 import logging
+import pickle
 import subprocess
 import sys
 import threading
@@ -221,6 +222,15 @@ def test_functions_do_not_outlive_their_last_name(running):
         here.api(lambda: 1)
     gc.collect()
     assert len(here.process._declared) == 0
+
+
+def test_a_function_that_is_pickled_by_its_value_leaves_its_declaration_behind(running):
+    def work():
+        return 1
+
+    running().api(work)
+    (attribute,) = vars(work).values()
+    assert pickle.loads(pickle.dumps(attribute)) is None  # noqa: S301 - its own
 
 
 def test_a_change_is_told_once(running, caplog):
