@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernlib import jit
 from kernlib._background import BackgroundKernel
-from kernlib.logging import NativeRing
+from kernlib.logging import NativeRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,15 +29,15 @@ def recorder_spec() -> jit.KernelSpec:
     )
 
 
-def native_recorder(config: Config) -> Callable[[], NativeRing | None]:
+def native_recorder(config: Config) -> Callable[[], NativeRecorder | None]:
     """Return what gives the functions of the native recorder, None until it is loaded."""
     choice = jit.KernelChoice(spec=recorder_spec(), target="cpu", reason="records calls")
     kernel = BackgroundKernel(choice, config)
 
-    def functions() -> NativeRing | None:
+    def functions() -> NativeRecorder | None:
         loaded = kernel.get()
         if loaded is None:
             return None
-        return NativeRing(*(loaded.function(name) for name in NativeRing._fields))
+        return NativeRecorder(*(loaded.function(name) for name in NativeRecorder._fields))
 
     return functions

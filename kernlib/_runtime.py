@@ -115,13 +115,13 @@ def build_recorder(config: Config) -> Recorder | None:
 
 def _line_sink(config: Config) -> LogSink | RingSink:
     """Return what writes a line, or a record, of every call."""
+    from kernlib._native_recorder import native_recorder
     from kernlib._statistics import FusedStatistics
     from kernlib.logging import LogSink, RingSink, statistics
 
-    measured = FusedStatistics(config, statistics)
+    measured, native = FusedStatistics(config, statistics), native_recorder(config)
     if config.log_format != "ring":
-        return LogSink(config, measured)
+        return LogSink(config, measured, native)
     from kernlib._facts import session_facts
-    from kernlib._native_recorder import native_recorder
 
-    return RingSink(config, lambda: session_facts(config), native_recorder(config), measured)
+    return RingSink(config, lambda: session_facts(config), native, measured)

@@ -8,8 +8,9 @@ from kernlib.logging._filter import NameFilter
 from kernlib.logging._log_sink import LogSink
 from kernlib.logging._process import disable, enable, process
 from kernlib.logging._recorder import Recorder
-from kernlib.logging._ring_sink import NativeRing, RingSink
+from kernlib.logging._ring_sink import RingSink
 from kernlib.logging._rules import CallRules
+from kernlib.logging._short_way import NativeRecorder
 
 __all__ = [
     "Call",
@@ -19,7 +20,7 @@ __all__ = [
     "Kind",
     "LogSink",
     "NameFilter",
-    "NativeRing",
+    "NativeRecorder",
     "Recorder",
     "RingSink",
     "describe",

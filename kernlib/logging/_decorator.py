@@ -7,7 +7,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from kernlib.logging._ring_entry import ring_entry
+from kernlib.logging._short_way import short_way
 from kernlib.logging._switch import Switch, clone, forwarding
 
 if TYPE_CHECKING:
@@ -50,5 +50,5 @@ def _entry(
     """Return what a call becomes; the api handed on is the one whose function is the body."""
     running = dataclasses.replace(cast("Any", api), function=body)
     entry = recorder.entry(body)
-    short = ring_entry(recorder, sinks, running) if entry == recorder.run else None
+    short = short_way(recorder, sinks, running) if entry == recorder.run else None
     return short or partial(entry, sinks, running)

@@ -75,8 +75,10 @@ def describe(value: object, depth: int = 0) -> object:
 
     if isinstance(value, torch.Tensor):
         return _tensor(value)
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, (int, float)):  # of subclasses, such as enums, the number
+        return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + "..."
     if isinstance(value, (list, tuple)) and depth < _DEEPEST:

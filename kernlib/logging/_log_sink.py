@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
 import time
 import weakref
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +18,9 @@ from kernlib.logging._describe import (
     error_line,
     statistics,
 )
+from kernlib.logging._destination import call_in_forked_children, open_destination
 from kernlib.logging._filter import NameFilter
+from kernlib.logging._short_way import NativeTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -29,53 +28,12 @@ if TYPE_CHECKING:
     import torch
 
     from kernlib.logging._call import Call, RecordedApi
+    from kernlib.logging._destination import FileLogger, StreamLogger
+    from kernlib.logging._short_way import NativeRecorder
 
 _encode = msgspec.json.Encoder().encode
 
-__all__ = ["LogSink", "expand_destination"]
-
-
-def expand_destination(template: str) -> Path:
-    """Return the path with ``%p`` (pid), ``%r`` (rank) and ``%h`` (host) filled in."""
-    values = {
-        "%p": str(os.getpid()),
-        "%r": os.environ.get("RANK", "0"),
-        "%h": socket.gethostname(),
-    }
-    for mark, value in values.items():
-        template = template.replace(mark, value)
-    return Path(template)
-
-
-class _FileLogger:
-    """Hands every line to the kernel in one write, before the call can be launched."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        weakref.finalize(self, os.close, self._file).atexit = False  # others may write until then
-
-    def msg(self, line: bytes) -> None:
-        """Append a line."""
-        os.write(self._file, line)
-
-
-class _StreamLogger:
-    """Writes lines to a standard stream and flushes each."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def msg(self, line: bytes) -> None:
-        """Write a line."""
-        self._stream.write(line.decode())
-        self._stream.flush()
-
-
-def _open(destination: str) -> _FileLogger | _StreamLogger:
-    if destination in {"stderr", "stdout"}:
-        return _StreamLogger(sys.stderr if destination == "stderr" else sys.stdout)
-    return _FileLogger(expand_destination(destination))
+__all__ = ["LogSink"]
 
 
 class _Clock:
@@ -111,6 +69,10 @@ def _json(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
     return _encode(event) + b"\n"
 
 
+def _never() -> None:
+    """Give no native recorder."""
+
+
 class LogSink:
     """Writes a line when a call starts and, from level ``args`` on, one when it ends."""
 
@@ -118,14 +80,20 @@ class LogSink:
         self,
         config: Config,
         measured: Callable[[torch.Tensor], dict[str, float | int] | str] = statistics,
+        native: Callable[[], NativeRecorder | None] = _never,
     ) -> None:
-        self._level = config.log_level
+        self.level = config.log_level
         self._measured = measured
+        self._functions = native
         self._filter = NameFilter(config.include, config.exclude)
         self._destination = config.log_dest
-        self._renderer = _json if config.log_format == "json" else _console
+        self._json = config.log_format == "json"
         self._pid = 0
         self._logger: Any = None
+        self._target: FileLogger | StreamLogger | None = None
+        self._file: int | None = None
+        self.native: NativeTarget | None = None
+        call_in_forked_children(weakref.WeakMethod(self._forked))
 
     def wants(self, api: RecordedApi) -> bool:
         """Return whether the filters admit the api."""
@@ -138,13 +106,13 @@ class LogSink:
             facts["parent"] = call.parent.sequence
         if call.capturing:
             facts["capturing"] = True
-        if self._level >= Level.ARGS:
+        if self.level >= Level.ARGS:
             facts["args"] = self._described(call, call.named())
         self._write("call", facts)
 
     def returned(self, call: Call, result: object) -> None:
         """Write the outputs and the time the call took on the host."""
-        if self._level >= Level.ARGS:
+        if self.level >= Level.ARGS:
             facts = self._end(call)
             if "closed" not in facts:
                 facts["outputs"] = self._described(call, {"result": result})
@@ -174,7 +142,7 @@ class LogSink:
 
     def _described(self, call: Call, values: dict[str, Any]) -> dict[str, Any]:
         described = describe_all(values)
-        if self._level >= Level.STATS:
+        if self.level >= Level.STATS:
             for name, facts in described.items():
                 if isinstance(facts, TensorFacts):
                     facts["stats"] = "capturing" if call.capturing else self._measured(values[name])
@@ -183,6 +151,8 @@ class LogSink:
     def _write(self, event: str, facts: dict[str, Any]) -> None:
         if self._pid != os.getpid():  # first use, or a forked child whose name has %p in it
             self._connect()
+        elif self.native is None and self.level <= Level.ARGS and self._file is not None:
+            self._hand_over(self._file)
         self._logger.write(event, facts)
 
     def _connect(self) -> None:
@@ -195,6 +165,19 @@ class LogSink:
                 """Render and write one line."""
                 self._proxy_to_logger("msg", event, **facts)
 
-        target = _open(self._destination)
-        self._logger = CallLogger(target, [_Clock(), self._renderer], {})
+        self._target = open_destination(self._destination)
+        self._file = self._target.file
+        self._logger = CallLogger(self._target, [_Clock(), _json if self._json else _console], {})
         self._pid = os.getpid()  # only now: a destination that failed is tried again
+
+    def _hand_over(self, file: int) -> None:
+        """Let the native recorder write the lines of the calls that it can describe."""
+        if (loaded := self._functions()) is not None:
+            number = loaded.add_lines(file, self._json)
+            ended = loaded.line_ended if self.level >= Level.ARGS else None
+            self.native = NativeTarget(
+                number, loaded.line_started, ended, loaded.add_site, self._target
+            )
+
+    def _forked(self) -> None:
+        self.native = self._file = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 import time
@@ -16,8 +15,8 @@ from kernlib import ring
 from kernlib.config import Config, Level
 from kernlib.errors import ConfigError
 from kernlib.logging._describe import describe, error_line, statistics
+from kernlib.logging._destination import call_in_forked_children, expand_destination
 from kernlib.logging._filter import NameFilter
-from kernlib.logging._log_sink import expand_destination
 from kernlib.logging._short_way import NativeRecorder, NativeTarget
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from kernlib.logging._call import Call, RecordedApi
 
-__all__ = ["RingSink", "call_in_forked_children"]
+__all__ = ["RingSink"]
 
 _logger = logging.getLogger("kernlib.recorder")
 _DEFAULT_PLACE = "kernlib-%h-%p.ring"
@@ -126,7 +125,7 @@ class RingSink:
         if self.native is None and (loaded := self._functions()) is not None:
             number = loaded.map_ring(str(self._path))
             self._loaded = loaded
-            self.native = NativeTarget(number, loaded.started, loaded.ended, loaded.add_site)
+            self.native = NativeTarget(number, loaded.started, loaded.ended, loaded.add_site, self)
         return self.native is not None
 
     def _append_natively(self, entry: ring.Entry) -> None:
@@ -167,15 +166,12 @@ class RingSink:
         return values
 
 
-def call_in_forked_children(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    """Call a method of an object in forked children, for as long as the object lives."""
-    os.register_at_fork(after_in_child=lambda: (alive := method()) and alive())
-
-
 def _value(value: object, depth: int = 0) -> ring.Value:
     """Return a value in the form it has in a ring; tensors by their metadata."""
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, (int, float)):  # of subclasses, such as enums, the number
+        return int(value) if isinstance(value, int) else float(value)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         facts: Any = describe(value)

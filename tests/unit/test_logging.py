@@ -12,7 +12,7 @@ from kernlib._registry import Api
 from kernlib.config import Config, Level
 from kernlib.logging import LogSink, NameFilter, Recorder, describe, recorded, statistics
 from kernlib.logging._describe import console_text
-from kernlib.logging._log_sink import expand_destination
+from kernlib.logging._destination import expand_destination
 
 
 def double(x, *, scale=2):

@@ -1,27 +1,60 @@
-"""The short way of a call into the ring, by the native recorder."""
+"""The short way of a call to its record, by the native recorder."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from kernlib.config import Level
-from kernlib.logging._call import BOUND, Call
+from kernlib.logging._call import BOUND, Call, Sink
 from kernlib.logging._recorder import attempt, is_capturing
-from kernlib.logging._ring_sink import RingSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernlib.logging._call import RecordedApi, Sink
+    from kernlib.logging._call import RecordedApi
     from kernlib.logging._recorder import Recorder
 
-__all__ = ["ring_entry"]
+__all__ = ["NativeRecorder", "NativeTarget", "short_way"]
 
 #: A way of calling an api whose values the native recorder refused so often is left to Python.
 _PATIENCE = 16
 _MOST_WAYS = 1000
 _LEFT_TO_PYTHON = -1
+
+
+class NativeRecorder(NamedTuple):
+    """The functions of the native recorder."""
+
+    map_ring: Callable[..., int]
+    started: Callable[..., int]
+    ended: Callable[..., int]
+    append: Callable[..., None]
+    add_lines: Callable[..., int]
+    line_started: Callable[..., int]
+    line_ended: Callable[..., int]
+    add_site: Callable[..., int]
+
+
+class NativeTarget(NamedTuple):
+    """Where the native recorder writes: a number it gave out, and what writes there.
+
+    ``owner`` is what must live until the last one who writes there has written.
+    """
+
+    number: int
+    started: Callable[..., int]
+    ended: Callable[..., int] | None
+    add_site: Callable[..., int]
+    owner: object
+
+
+@runtime_checkable
+class _NativeSink(Sink, Protocol):
+    """A sink whose work the native recorder can do; ``native`` is None until it does."""
+
+    level: Level
+    native: NativeTarget | None
 
 
 class _Sites:
@@ -55,12 +88,15 @@ class _Sites:
             self._numbers[way] = _LEFT_TO_PYTHON
 
 
-def ring_entry(
+def short_way(
     recorder: Recorder, sinks: tuple[Sink, ...], api: RecordedApi
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], Any] | None:
-    """Return what a call is to become where nothing but a ring wants it; None where more does."""
+    """Return what a call is to become where the native recorder can do all that its sinks do.
+
+    None where it cannot: there are several sinks, statistics, rules, or waiting for the device.
+    """
     (sink, *others) = sinks
-    if others or not isinstance(sink, RingSink) or sink.level > Level.ARGS or not recorder.bare:
+    if others or not isinstance(sink, _NativeSink) or sink.level > Level.ARGS or not recorder.bare:
         return None
     return _ShortWay(recorder, sink, api).enter
 
@@ -68,14 +104,14 @@ def ring_entry(
 class _ShortWay:
     """Two native calls around the api.
 
-    Until the native recorder has the ring, and for values without a plain form, calls go the
+    Until the native recorder is there, and for values without a plain form, calls go the
     long way, through the sink.
     """
 
-    def __init__(self, recorder: Recorder, sink: RingSink, api: RecordedApi) -> None:
+    def __init__(self, recorder: Recorder, sink: _NativeSink, api: RecordedApi) -> None:
         self._recorder = recorder
         self._sink = sink
-        self._sinks = (sink,)
+        self._sinks: tuple[Sink, ...] = (sink,)
         self._api = api
         self._function = api.function
         self._with_values = sink.level >= Level.ARGS
@@ -111,6 +147,8 @@ class _ShortWay:
             self._tell("raised", self._call(args, kwargs, number), moment, error)
             raise
         current.reset(token)
+        if native.ended is None:
+            return result
         outcome = (result,) if self._with_values else ()
         if attempt(native.ended, native.number, site, number, moment, *outcome) != 1:
             self._tell("returned", self._call(args, kwargs, number), moment, result)
