@@ -109,7 +109,7 @@ def build_recorder(config: Config) -> Recorder | None:
         from kernlib._builds import capture_builds
         from kernlib._facts import session_facts
 
-        sinks.append(DumpSink(config, lambda: session_facts(config), capture_builds))
+        sinks.append(DumpSink(config, lambda: session_facts(config), capture_builds, rules))
     return Recorder(sinks, sync=config.sync, rules=rules)
 
 

@@ -1,4 +1,4 @@
-"""The other sessions of a dump folder, seen from one of them."""
+"""The other sessions of a dump folder."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ class SessionWriter:
         self._capsules: dict[int, str] = {}
         self._builds: set[str] = set()
         self._errors = 0
+        self._left = False
         self.skipped = 0
         self._written = time.monotonic()
         try:
@@ -76,7 +77,7 @@ class SessionWriter:
     @property
     def lost(self) -> bool:
         """Whether somebody has removed the session's folder."""
-        return not os.path.isdir(self._folder)  # noqa: PTH112 - a text, not a Path
+        return self._left or not os.path.isdir(self._folder)  # noqa: PTH112 - a text, not a Path
 
     def begin(
         self, sequence: int, api: str, nbytes: int, kind: Hashable = None
@@ -124,15 +125,20 @@ class SessionWriter:
             self._errors += 1
             self._tell()
 
+    def leave(self) -> None:
+        """Write nothing more: by now another session may have the path that was this one's."""
+        self._left = True
+
     def close(self) -> None:
         """Write the last counts, and leave what the session does not hold to others."""
         with self._lock:
-            self._rewrite()
-            self._allowance.close()
+            if not self._left:
+                self._rewrite()
+                self._allowance.close()
 
     def _tell(self) -> None:
         # Once a second is enough: after a crash the counts are a little old, not wrong in kind.
-        if time.monotonic() - self._written >= _REWRITE_SECONDS:
+        if not self._left and time.monotonic() - self._written >= _REWRITE_SECONDS:
             with contextlib.suppress(OSError):
                 self._rewrite()
 
@@ -154,6 +160,8 @@ class SessionWriter:
 
     def _extend(self, sequence: int, nbytes: int) -> bool:
         with self._lock:
+            if self._left:
+                return False
             self._allowance.review(nbytes, calls=0)
             victims = self._ledger.extend(sequence, nbytes)
             self._tell()

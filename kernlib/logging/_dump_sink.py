@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
-import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,7 +13,8 @@ from kernlib import dump
 from kernlib.logging._call import SteppedCall
 from kernlib.logging._call_facts import describe_call, exception_info, with_memory, yielded
 from kernlib.logging._filter import NameFilter
-from kernlib.logging._receivers import Receivers
+from kernlib.logging._sessions import Sessions
+from kernlib.logging._shapes import shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from kernlib.config import Config
     from kernlib.logging._call import Call, RecordedApi
     from kernlib.logging._rules import CallRules
+    from kernlib.logging._sessions import Recording
 
     CaptureBuilds = Callable[["Call"], "list[CapturedBuild]"]
 
@@ -45,18 +44,10 @@ class CapturedBuild(NamedTuple):
 class _Open:
     """A capsule between the start and the end of its call."""
 
-    pid: int
+    recording: Recording
     writer: dump.CapsuleWriter
     encoder: dump.Encoder
     call: dump.Call
-
-
-class _Recording(NamedTuple):
-    """The session of one process, and the receivers it has seen."""
-
-    pid: int
-    session: dump.SessionWriter
-    receivers: Receivers
 
 
 class DumpSink:
@@ -73,14 +64,11 @@ class DumpSink:
         capture_builds: CaptureBuilds,
         rules: CallRules | None = None,
     ) -> None:
-        self._config = config
-        self._facts = facts
+        self._folder = config.dump_dir
+        self._sessions = Sessions(config, facts, rules)
         self._capture_builds = capture_builds
-        self._rules = rules
         self._recorded = NameFilter(config.include, config.exclude)
         self._dumped = NameFilter(config.dump_include, config.dump_exclude)
-        self._lock = threading.Lock()
-        self._recording: _Recording | None = None
         self._device_lost = ""
 
     def wants(self, api: RecordedApi) -> bool:
@@ -95,16 +83,33 @@ class DumpSink:
         )
 
     def started(self, call: Call) -> None:
-        """Publish the capsule with its inputs, its kernels and the status ``started``."""
-        session, receivers = self._of_this_process()[1:]
+        """Publish the capsule with its inputs, its kernels and the status ``started``.
+
+        Where somebody has removed the session, a new one takes the call.
+        """
+        recording = self._sessions.current()
         if self._device_lost:
-            session.count_error()
+            recording.session.count_error()
             return
+        try:
+            self._publish(call, recording)
+        except OSError:
+            if not recording.session.lost:
+                raise
+            self._sessions.leave(recording)
+            self._publish(call, self._sessions.current())
+
+    def _publish(self, call: Call, recording: Recording) -> None:
+        session, receivers = recording.session, recording.receivers
         number = receivers.entered(call)
         encoder = dump.Encoder(receivers.number)
         record = describe_call(call, encoder, number)
         record = with_memory(record, encoder)
-        writer = session.begin(call.sequence, call.api.name, dump.input_bytes(record.storages))
+        recording.note_skipped()
+        # Set-up calls share no quota: where the first calls are kept, no receiver may lack its own.
+        kind = (call.api.name, shapes_of(call.args, call.kwargs)) if not call.api.setup else None
+        nbytes = dump.input_bytes(record.storages)
+        writer = session.begin(call.sequence, call.api.name, nbytes, kind)
         if writer is None:
             return
         receivers.pin_setup(call)
@@ -120,7 +125,7 @@ class DumpSink:
                 return
             undo.pop_all()
             writer.start(record, blobs)
-        call.state[self] = _Open(os.getpid(), writer, encoder, record)
+        call.state[self] = _Open(recording, writer, encoder, record)
 
     def returned(self, call: Call, result: object) -> None:
         """Add the result and what the call changed in place."""
@@ -128,7 +133,7 @@ class DumpSink:
         if opened is None:
             return
         closed = isinstance(call, SteppedCall) and call.closed
-        self._of_this_process().receivers.left(call, worked=not closed)
+        opened.recording.receivers.left(call, worked=not closed)
         record = msgspec.structs.replace(
             opened.call,
             status="closed" if closed else "returned",
@@ -142,7 +147,7 @@ class DumpSink:
         opened = call.state.pop(self, None)
         if opened is None:
             return
-        self._of_this_process().receivers.left(call, worked=False)
+        opened.recording.receivers.left(call, worked=False)
         record = msgspec.structs.replace(
             opened.call,
             status="raised",
@@ -161,34 +166,15 @@ class DumpSink:
 
     def _update(self, call: SteppedCall, status: Literal["started", "suspended"]) -> None:
         opened = call.state.get(self)
-        if opened is not None and opened.pid == os.getpid():
+        if opened is not None and opened.recording.is_of_this_process:
             record = msgspec.structs.replace(opened.call, status=status, yielded=yielded(call))
             opened.writer.update(record)
 
     def failed(self) -> None:
         """Count a call that could not be recorded; a full disk is no reason to fail again."""
-        recording = self._recording
-        if recording is not None and recording.pid == os.getpid():
+        if (recording := self._sessions.made) is not None:
             with contextlib.suppress(OSError):
                 recording.session.count_error()
-
-    def _of_this_process(self) -> _Recording:
-        """Return the session, a new one at first use and in a forked child."""
-        recording = self._recording
-        if recording is not None and recording.pid == os.getpid():
-            return recording
-        with self._lock:
-            if self._recording is None or self._recording.pid != os.getpid():
-                budget = dump.Budget(
-                    max_calls=self._config.dump_max_calls,
-                    max_bytes=self._config.dump_max_bytes,
-                    keep=self._config.dump_keep,
-                )
-                session = dump.SessionWriter(self._config.dump_dir, self._facts(), budget)
-                receivers = Receivers(session.pin, session.unpin)
-                self._recording = _Recording(os.getpid(), session, receivers)
-                weakref.finalize(self, _close, self._recording)  # runs at the process's exit too
-            return self._recording
 
     def _read_inputs(self, encoder: dump.Encoder, record: dump.Call) -> list[dump.Blob] | None:
         """Return the inputs' bytes, or None if the device is in error; that is told once."""
@@ -209,7 +195,7 @@ class DumpSink:
 
     def _finish(self, opened: _Open, record: dump.Call) -> None:
         """Complete a capsule, so that a call that ended is never left as one that did not."""
-        if opened.pid != os.getpid():
+        if not opened.recording.is_of_this_process:
             return  # forked inside the call: the capsule is the parent's to complete
         record = msgspec.structs.replace(record, finished_at=dump.utc_now())
         record = with_memory(record, opened.encoder)
@@ -222,6 +208,9 @@ class DumpSink:
         try:
             opened.writer.finish(record, blobs)
         except OSError as error:
+            if opened.recording.session.lost:
+                self._sessions.leave(opened.recording)
+                return
             if blobs:
                 opened.writer.finish(_lacking(record, str(error)))
             raise
@@ -237,7 +226,7 @@ class DumpSink:
             _logger.warning(
                 "call %d (%s) left the device in error: %s; nothing more is dumped. Replay it "
                 "with: kernlib-replay %s",
-                record.sequence, record.api, self._device_lost, self._config.dump_dir,
+                record.sequence, record.api, self._device_lost, self._folder,
             )  # fmt: skip
             status = "raised" if record.exception is not None else "started"
             lost = msgspec.structs.replace(
@@ -247,13 +236,6 @@ class DumpSink:
         lacks = (*record.incomplete, *outcome.incomplete)
         found = msgspec.structs.replace(record, changed=outcome.changed, incomplete=lacks)
         return found, outcome.blobs
-
-
-def _close(recording: _Recording) -> None:
-    """Write the last counts of a session, in the process that it belongs to."""
-    if recording.pid == os.getpid():
-        with contextlib.suppress(OSError):
-            recording.session.close()
 
 
 def _lacking(record: dump.Call, reason: str) -> dump.Call:

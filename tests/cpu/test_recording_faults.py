@@ -38,6 +38,18 @@ NOTHING = "pass"
 #: From the third round on, no file may grow beyond 8 KiB; the tensors have 32.
 SMALL_FILES = "at == 2 and resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))"
 REMOVED = "at == 2 and shutil.rmtree(folder)"
+#: A file stands in the place of the folder for two rounds.
+REPLACED = "at == 2 and (shutil.rmtree(folder), open(folder, 'w')); at == 4 and os.unlink(folder)"
+#: For two rounds the session may not be written, which holds for root only without its powers.
+FORBIDDEN = """
+    if at == 2:
+        import ctypes
+        none = (ctypes.c_uint32 * 6)()
+        assert ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), none) == 0
+    if at in (2, 4):
+        for path in (folder, os.path.join(folder, *os.listdir(folder))):
+            os.chmod(path, 0o500 if at == 2 else 0o700)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +76,16 @@ def run(server, tmp_path):
 
 def check_warned_once(child, sink, reason):
     """Assert that the program's own checks held and that one line gives the reason."""
+    line = only_line(child)
+    assert line.startswith(f"{sink} could not record a call and goes on without it: ")
+    assert reason in line
+
+
+def only_line(child):
     assert child.status == 0, child.stderr
     assert child.stdout == ""
     (line,) = child.stderr.splitlines()
-    assert line.startswith(f"{sink} could not record a call and goes on without it: ")
-    assert reason in line
+    return line
 
 
 def only_session(folder):
@@ -153,25 +170,115 @@ def test_a_folder_that_cannot_be_made_costs_the_dump_only(run, tmp_path):
     assert len(log.read_text().splitlines()) == 24
 
 
-def test_a_folder_removed_while_recording_costs_the_dump_only(run, tmp_path):
+def check_goes_on(child, folder):
+    """Assert that one line tells of the removal; return the calls of the session made then."""
+    entry = only_session(folder)
+    line = only_line(child)
+    assert line.startswith(f"the session {folder}")
+    assert f"was removed while it was recorded; recording goes on in {entry.path}" in line
+    calls, problems = check_whole(entry.path)
+    assert problems == []
+    return calls
+
+
+def test_a_folder_removed_while_recording_is_made_anew(run, tmp_path):
     child = run(PROGRAM.format(between=REMOVED))
-    check_warned_once(child, "DumpSink", "No such file or directory")
-    assert not (tmp_path / "dumps").exists()
+    assert sorted(check_goes_on(child, tmp_path / "dumps")) == [*range(5, 13)], "no call is lost"
 
 
-def test_a_folder_removed_during_a_call_costs_the_dump_only(run):
+def test_a_session_removed_while_recording_is_made_anew(run, tmp_path):
+    child = run(
+        PROGRAM.format(
+            between="at == 2 and shutil.rmtree(os.path.join(folder, *os.listdir(folder)))"
+        )
+    )
+    assert sorted(check_goes_on(child, tmp_path / "dumps")) == [*range(5, 13)]
+
+
+def test_a_folder_that_cannot_be_made_anew_costs_the_dump_until_it_can(run, tmp_path):
+    child = run(PROGRAM.format(between=REPLACED))
+    first, second = child.stderr.splitlines()
+    assert "DumpSink could not record a call and goes on without it: " in first
+    assert "recording goes on in" in second
+    assert child.status == 0
+    calls, problems = check_whole(only_session(tmp_path / "dumps").path)
+    assert (sorted(calls), problems) == ([*range(9, 13)], [])
+
+
+def test_permissions_taken_away_cost_the_dump_until_they_are_back(run, tmp_path):
+    child = run(PROGRAM.format(between=FORBIDDEN))
+    check_warned_once(child, "DumpSink", "Permission denied")
+    entry = only_session(tmp_path / "dumps")
+    calls, problems = check_whole(entry.path)
+    assert (sorted(calls), problems) == ([1, 2, 3, 4, *range(9, 13)], [])
+    assert entry.session.dropped.errors == 4
+
+
+def test_a_folder_removed_during_calls_is_told_once_and_made_anew(run, tmp_path):
     child = run("""
 import os, shutil, torch
 from kernlib import kernel_api
 
 @kernel_api
-def remove(x):
-    shutil.rmtree(os.environ["KERNLIB_DUMP_DIR"])
+def add(x):
     return x + 1
 
+@kernel_api
+def remove(x):
+    shutil.rmtree(os.environ["KERNLIB_DUMP_DIR"])
+    return add(x)
+
 assert remove(torch.ones(2)).tolist() == [2, 2]
+assert add(torch.ones(2)).tolist() == [2, 2]
 """)
-    check_warned_once(child, "DumpSink", "No such file or directory")
+    calls = check_goes_on(child, tmp_path / "dumps")
+    assert [call.api for call in calls.values()] == ["add", "add"]
+
+
+def test_a_call_on_an_object_that_was_made_in_a_removed_session_is_recorded(run, tmp_path):
+    """Its set-up is gone with the folder, so it cannot be replayed; the replay says so."""
+    child = run("""
+import os, shutil, torch
+from kernlib import kernel_api
+
+class Scale:
+    @kernel_api
+    def __init__(self, by):
+        self.by = by
+
+    @kernel_api
+    def run(self, x):
+        return x * self.by
+
+scale = Scale(3)
+shutil.rmtree(os.environ["KERNLIB_DUMP_DIR"])
+assert scale.run(torch.ones(2)).tolist() == [3, 3]
+""")
+    (call,) = check_goes_on(child, tmp_path / "dumps").values()
+    assert (call.api, call.status, call.receiver.id) == ("Scale.run", "returned", 2)
+
+
+def test_a_disk_that_was_full_from_the_start_is_used_once_it_has_room(run, small_disk):
+    """No attempt to make a session leaves anything on the disk."""
+    filled = "open(folder + '/fill', 'wb').write(bytes(1 << 19))"
+    child = run(
+        PROGRAM.format(
+            between=f"""
+    if at == 0:
+        try:
+            {filled}
+        except OSError:
+            pass
+    if at == 4:
+        assert os.listdir(folder) == ["fill"]
+        os.unlink(folder + "/fill")"""
+        ),
+        KERNLIB_DUMP_DIR=small_disk,
+    )
+    check_warned_once(child, "DumpSink", "No space left on device")
+    calls, problems = check_whole(only_session(small_disk).path)
+    assert problems == []
+    assert min(calls) == 9
 
 
 @pytest.mark.parametrize(

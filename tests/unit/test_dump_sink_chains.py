@@ -179,6 +179,31 @@ def test_the_byte_budget_holds_and_says_what_it_left_out(tmp_path):
     assert recording.recorder.failures == {}
 
 
+def test_a_hot_api_does_not_push_out_a_rare_one(tmp_path):
+    recording = Recording(tmp_path, dump_max_calls=6)
+    rare = recording.api(torch_add)
+
+    def hot(x):
+        return x
+
+    hot = recording.api(hot)
+    rare(torch.ones(2), 1)
+    for _ in range(20):
+        hot(torch.ones(2))
+    hot(torch.ones(3))
+    assert sorted(recording.entries()) == [1, 18, 19, 20, 21, 22]
+    assert recording.apis() == ["torch_add"] + ["hot"] * 5
+
+
+def test_an_api_with_the_same_shapes_has_a_quota(tmp_path):
+    recording = Recording(tmp_path, dump_max_per_shape=2)
+    work = recording.api(torch_add)
+    for at in range(5):
+        work(torch.ones(2), at)
+        work(torch.ones(3), at)
+    assert sorted(recording.entries()) == [7, 8, 9, 10]
+
+
 @pytest.mark.parametrize(
     ("settings", "lines", "dumps"),
     [
@@ -270,5 +295,5 @@ def test_a_device_that_was_lost_before_is_told_once_and_blames_no_call(
     assert sorted(recording.entries()) == [1]
     (warning,) = caplog.messages
     assert "already in error before call 2" in warning
-    recording.recorder._sinks[1]._recording.session.close()
+    recording.recorder._sinks[1]._sessions.made.session.close()
     assert dump.read_session(recording.session).dropped.errors == 3

@@ -8,6 +8,7 @@ import pytest
 import torch
 from recording_samples import Recording
 
+from kernlib import dump
 from kernlib._registry import Api
 from kernlib.config import Config, Level
 from kernlib.logging import CallRules, Recorder, recorded
@@ -185,6 +186,16 @@ def test_lines_and_dumps_are_skipped_alike(tmp_path):
     assert sorted(recording.entries()) == [1, 4, 7]
     begun = [line.split()[3] for line in recording.lines() if " kernlib call " in line]
     assert begun == ["#1", "#4", "#7"]
+
+
+def test_the_session_tells_how_many_calls_were_skipped(tmp_path):
+    recording = Recording(tmp_path, every=3)
+    call = recording.api(double)
+    for _ in range(8):
+        call(torch.ones(2))
+    recording.recorder._sinks[1]._sessions.made.note_skipped()
+    recording.recorder._sinks[1]._sessions.made.session.close()
+    assert dump.read_session(recording.session).dropped == dump.Dropped(skipped=5)
 
 
 def test_a_chain_is_whole_although_its_runs_are_skipped(tmp_path):
