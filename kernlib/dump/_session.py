@@ -116,8 +116,10 @@ class SessionWriter:
         """Write a build's record, manifest and sources, once a key."""
         if key in self._builds:
             return
-        write_build(self._folder, key, record, manifest, sources)
-        self._builds.add(key)
+        with self._lock:  # two threads may meet a kernel at once, and both need it written
+            if key not in self._builds:
+                write_build(self._folder, key, record, manifest, sources)
+                self._builds.add(key)
 
     def count_error(self) -> None:
         """Count a call that could not be recorded."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
+from kernlib._fork import ForkLock
 from kernlib.config import Mode, get_config
 from kernlib.errors import LoadError
 from kernlib.jit._backend import backend_named
@@ -49,7 +49,7 @@ class _Loaded:
     """The kernels of this process: by choice under one configuration, and by library."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ForkLock()
         self.config: Config | None = None
         self.by_choice: dict[KernelChoice | tuple[KernelChoice, Mode], Kernel] = {}
         self.by_library: dict[tuple[str, str], Kernel] = {}

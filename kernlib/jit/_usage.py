@@ -7,10 +7,11 @@ import errno
 import fcntl
 import os
 import shutil
-import threading
 import time
 import uuid
 from pathlib import Path
+
+from kernlib._fork import ForkLock
 
 __all__ = ["discard", "doubt", "hold", "holders", "in_use", "remove"]
 
@@ -27,7 +28,7 @@ class _Held:
     """The folders this process holds: device and inode, and the descriptor with the lock."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ForkLock()
         self.descriptors: dict[tuple[int, int], int] = {}
 
 

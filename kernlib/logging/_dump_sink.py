@@ -129,7 +129,7 @@ class DumpSink:
 
     def returned(self, call: Call, result: object) -> None:
         """Add the result and what the call changed in place."""
-        opened = call.state.pop(self, None)
+        opened = self._left(call)
         if opened is None:
             return
         closed = isinstance(call, SteppedCall) and call.closed
@@ -144,7 +144,7 @@ class DumpSink:
 
     def raised(self, call: Call, error: BaseException) -> None:
         """Add the exception and what the call changed in place."""
-        opened = call.state.pop(self, None)
+        opened = self._left(call)
         if opened is None:
             return
         opened.recording.receivers.left(call, worked=False)
@@ -163,6 +163,12 @@ class DumpSink:
     def resumed(self, call: SteppedCall) -> None:
         """Say that the call is running."""
         self._update(call, "started")
+
+    def _left(self, call: Call) -> _Open | None:
+        """Return the capsule to complete, which for a child forked inside the call is none."""
+        opened: _Open | None = call.state.pop(self, None)
+        mine = opened is not None and opened.recording.is_of_this_process
+        return opened if mine else None
 
     def _update(self, call: SteppedCall, status: Literal["started", "suspended"]) -> None:
         opened = call.state.get(self)
@@ -195,8 +201,6 @@ class DumpSink:
 
     def _finish(self, opened: _Open, record: dump.Call) -> None:
         """Complete a capsule, so that a call that ended is never left as one that did not."""
-        if not opened.recording.is_of_this_process:
-            return  # forked inside the call: the capsule is the parent's to complete
         record = msgspec.structs.replace(record, finished_at=dump.utc_now())
         record = with_memory(record, opened.encoder)
         blobs: list[dump.Blob] = []

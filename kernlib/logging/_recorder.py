@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import os
 import sys
 import time
+import weakref
 from contextvars import ContextVar
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +56,13 @@ def attempt(step: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN40
         return error
 
 
+def _forget_outer(reference: weakref.ref[Recorder]) -> None:
+    """Let the calls of a forked child have no parent: what runs there runs in another session."""
+    recorder = reference()
+    if recorder is not None:
+        recorder.current.set(None)
+
+
 class Recorder:
     """Numbers calls, knows their nesting, and hands them to the sinks.
 
@@ -69,6 +79,7 @@ class Recorder:
         self.numbers = itertools.count(1)
         self.current: ContextVar[Call | int | None] = ContextVar("kernlib_call", default=None)
         self.failures: dict[tuple[str, str], int] = {}
+        os.register_at_fork(after_in_child=partial(_forget_outer, weakref.ref(self)))
 
     def sinks_for(self, api: RecordedApi) -> tuple[Sink, ...]:
         """Return the sinks that want calls of this api; none: the api need not be wrapped."""

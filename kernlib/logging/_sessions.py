@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernlib import dump
+from kernlib._fork import ForkLock
 from kernlib.logging._receivers import Receivers
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Sessions:
         self._config = config
         self._facts = facts
         self._rules = rules
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._recording: Recording | None = None
         self._lost: Path | None = None
         self._told = False

@@ -36,8 +36,9 @@ MAY_IMPORT = {
     "__init__": {"ops", "_runtime"},
     "checks": {"_checks"},
     "_version": set(),
+    "_fork": set(),
 }  # fmt: skip
-OPEN = {"_version"}
+OPEN = {"_fork", "_version"}
 FREE = {"_commands"}  # a program puts everything together
 HEAVY = {"torch", "tvm_ffi", "safetensors", "structlog"}
 #: Public operators whose signature is the field's, so that callers need no adapter.
