@@ -5,6 +5,7 @@ checked before it is timed.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -13,71 +14,129 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import torch
 
+from kernlib import ring
 from kernlib._registry import Api
 from kernlib._runtime import build_recorder
 from kernlib.config import Config, Level
-from kernlib.logging import recorded
+from kernlib.logging import LogSink, Recorder, RingSink, recorded
 from kernlib.logging._decorator import connect
-from kernlib.logging._switch import Switch, clone
+from kernlib.logging._switch import Switch
 
-Call = Callable[..., torch.Tensor]
-LEVELS = (Level.OFF, Level.CALLS, Level.ARGS, Level.STATS, Level.DUMP)
-
-
-def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,  # noqa: ARG001 - an api that does nothing
-    v: torch.Tensor,  # noqa: ARG001
-    mask: torch.Tensor,  # noqa: ARG001
-    *,
-    scale: float = 1.0,  # noqa: ARG001
-) -> torch.Tensor:
-    return q
+Call = Callable[..., object]
+PATIENCE_SECONDS = 60
+SIZES = {"small": (8, 32, 64), "large": (64, 1024, 64)}
 
 
-def make(level: Level, folder: Path, **changes: tuple[str, ...]) -> tuple[Call, Path]:
-    """Return the api recorded at a level, and where its lines go."""
-    lines = folder / f"{level.name.lower()}{'-filtered' if changes else ''}.log"
+def attend(*tensors: torch.Tensor, scale: float = 1.0) -> torch.Tensor:  # noqa: ARG001 - does nothing
+    return tensors[0]
+
+
+API = Api("attend", attend)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of recording: the level, who writes what, and calls a round."""
+
+    level: Level
+    form: str
+    calls: int
+    native: bool = True
+
+    def __str__(self) -> str:
+        writer = "" if self.level is Level.DUMP else ", native" if self.native else ", structlog"
+        if self.form == "ring":
+            writer = "" if self.native else ", Python"
+        return f"{self.level.name.lower()} {self.form}{writer}"
+
+
+WAYS = (
+    Way(Level.CALLS, "ring", 4000),
+    Way(Level.CALLS, "json", 2000),
+    Way(Level.CALLS, "json", 400, native=False),
+    Way(Level.ARGS, "ring", 4000),
+    Way(Level.ARGS, "ring", 400, native=False),
+    Way(Level.ARGS, "json", 2000),
+    Way(Level.ARGS, "json", 400, native=False),
+    Way(Level.STATS, "json", 20),
+    Way(Level.DUMP, "json", 20),
+)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The api recorded in a way, by which sink, and the file that its calls go to."""
+
+    call: Call
+    sink: Any
+    place: Path
+
+
+def make(way: Way, folder: Path, count: int) -> Recording:
+    """Return the api recorded in a way."""
+    place = folder / f"{way}-{count}".replace(" ", "-").replace(",", "")
     config = Config(
-        log_level=level, log_dest=str(lines), log_format="json", dump_dir=folder / "dumps",
-        dump_max_calls=64, **changes,
+        log_level=way.level, log_dest=str(place), log_format=way.form,
+        dump_dir=folder / f"dumps-{count}", dump_max_calls=64,
     )  # fmt: skip
-    return recorded(attend, Api("attend", attend), build_recorder(config)), lines
+    if way.native:
+        recorder = build_recorder(config)
+    elif way.form == "ring":
+        recorder = Recorder([RingSink(config, dict, lambda: None)])
+    else:
+        recorder = Recorder([LogSink(config)])
+    assert recorder is not None  # noqa: S101 - the level is above off
+    return Recording(recorded(attend, API, recorder), recorder.sinks_for(API)[0], place)
+
+
+def warm_up(way: Way, recording: Recording, tensors: list[torch.Tensor]) -> None:
+    """Wait until the native recorder does its part, and make sure that all is recorded."""
+    call, place = recording.call, recording.place
+    begin = time.monotonic()
+    while way.native and way.level <= Level.ARGS and recording.sink.native is None:
+        expect(time.monotonic() - begin < PATIENCE_SECONDS, "the native recorder is there")
+        call(*tensors, scale=0.5)
+        time.sleep(0.01)
+    call(*tensors, scale=0.5)
+    if way.form == "ring":
+        events = [record.event() for record in ring.read_ring(place).records]
+    else:
+        events = [json.loads(line) for line in place.read_text().splitlines()]
+    starts = [event for event in events if event["event"] == "call"]
+    last = json.loads(json.dumps(starts[-1]))
+    expect(last["api"] == "attend", "the name of the api")
+    expect((way.level >= Level.ARGS) == ("args" in last), "arguments from level args on")
+    if way.level >= Level.ARGS:
+        expect(last["args"]["args[0]"]["shape"] == list(tensors[0].shape), "the shape")
+        expect(last["args"]["scale"] == 0.5, "the value of scale")  # noqa: PLR2004 - what is passed
+    expect((way.level >= Level.STATS) == ("stats" in str(last)), "statistics from stats on")
+    if way.level >= Level.DUMP:
+        capsules = list(place.parent.glob("dumps*/*/*attend/inputs.safetensors"))
+        expect(bool(capsules), "a capsule at level dump")
 
 
 def switched_off_again(folder: Path) -> Call:
-    """Return the api after its code was exchanged, called, and put back."""
-    again = clone(attend)
-    api, code = Api("attend", again), again.__code__
-    config = Config(log_level=Level.CALLS, log_dest=str(folder / "again.log"))
-    switch = Switch(again)
-    expect(connect(switch, api, build_recorder(config)), "an api is switched on")
-    again(*[torch.ones(1)] * 4)
-    expect("attend" in (folder / "again.log").read_text(), "a switched api is recorded")
-    connect(switch, api, None)
+    """Return the api after it was recorded and then let go: it runs its own code again."""
+    again = FunctionType(
+        attend.__code__, attend.__globals__, attend.__name__, attend.__defaults__, None
+    )
+    again.__kwdefaults__ = attend.__kwdefaults__
+    code, switch = again.__code__, Switch(again)
+    place = folder / "again.log"
+    config = Config(log_level=Level.CALLS, log_dest=str(place))
+    connect(switch, API, build_recorder(config))
+    again(torch.zeros(1))
+    expect("attend" in place.read_text(), "a switched api is recorded")
+    connect(switch, API, None)
     expect(again.__code__ is code, "an api that is switched off runs its own code")
     return again
-
-
-def check(level: Level, call: Call, tensors: list[torch.Tensor], lines: Path) -> None:
-    """Make sure that the level records what it says before it is timed."""
-    call(*tensors)
-    if level is Level.OFF:
-        expect(call is attend, "off returns the function itself")
-        return
-    first = json.loads(lines.read_text().splitlines()[0])
-    expect(first["api"] == "attend", "the line names the api")
-    expect((level >= Level.ARGS) == ("args" in first), "arguments from level args on")
-    if level >= Level.ARGS:
-        expect(first["args"]["q"]["shape"] == list(tensors[0].shape), "the shape of q")
-    expect((level >= Level.STATS) == ("stats" in str(first)), "statistics from level stats on")
-    if level >= Level.DUMP:
-        capsules = list(lines.parent.glob("dumps/*/*attend/inputs.safetensors"))
-        expect(bool(capsules), "a capsule at level dump")
 
 
 def one_round(call: Call, tensors: list[torch.Tensor], count: int) -> float:
@@ -90,53 +149,59 @@ def one_round(call: Call, tensors: list[torch.Tensor], count: int) -> float:
 
 def expect(holds: bool, what: str) -> None:  # noqa: FBT001 - reads as a sentence
     if not holds:
-        sys.exit(f"bench_recording: a level does not record what it says: {what}")
+        sys.exit(f"bench_recording: this does not hold: {what}")
+
+
+def measure(tensors: list[torch.Tensor], rounds: int, folder: Path, most: Level) -> None:
+    """Print what every way costs with these tensors."""
+    filtered, off = Config(log_level=Level.DUMP, exclude=("attend",)), Config()
+    calls: dict[str, tuple[Call, int]] = {
+        "bare": (attend, 20_000),
+        "off": (recorded(attend, API, build_recorder(off)), 20_000),
+        "filtered": (recorded(attend, API, build_recorder(filtered)), 20_000),
+        "off again": (switched_off_again(folder), 20_000),
+    }
+    same = [name for name in ("off", "filtered") if calls[name][0] is attend]
+    expect(same == ["off", "filtered"], "off and filtered return the function itself")
+    for way in (way for way in WAYS if way.level <= most):
+        recording = make(way, folder, len(tensors))
+        warm_up(way, recording, tensors)
+        calls[str(way)] = (recording.call, way.calls)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):  # interleaved, so that drift meets every way alike
+        for name, (call, count) in calls.items():
+            times[name].append(one_round(call, tensors, count))
+    bare = statistics.median(times["bare"])
+    for name, values in times.items():
+        middle = statistics.median(values)
+        print(
+            f"{name:<24}{middle / 1e3:>11.3f}{min(values) / 1e3:>10.2f}{max(values) / 1e3:>10.2f}"
+            f"{(middle - bare) / 1e3:>11.3f}{middle / bare:>10.1f}"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--tensors", type=int, nargs="+", default=[4], metavar="N")
+    parser.add_argument("--size", choices=SIZES, nargs="+", default=["small"])
+    parser.add_argument("--most", choices=[level.name.lower() for level in Level], default="dump")
     options = parser.parse_args()
-    shapes = [(8, 32, 64), (8, 32, 64), (8, 32, 64), (8, 32, 32)]
-    tensors = [torch.randn(shape, device=options.device).to(torch.float32) for shape in shapes]
-    megabytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e6
-    with tempfile.TemporaryDirectory(prefix="kernlib-bench-") as scratch:
-        folder = Path(scratch)
-        calls: dict[str, Call] = {"bare": attend}
-        for level in LEVELS:
-            call, lines = make(level, folder)
-            check(level, call, tensors, lines)
-            calls[level.name.lower()] = call
-        calls["filtered (at dump)"], _ = make(Level.DUMP, folder, exclude=("attend",))
-        expect(calls["filtered (at dump)"] is attend, "a filtered api is the function itself")
-        calls["off again"] = switched_off_again(folder)
-        counts = {name: 20 if name in {"stats", "dump"} else 400 for name in calls}
-        counts |= dict.fromkeys(("bare", "off", "filtered (at dump)", "off again"), 20_000)
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(options.rounds):  # interleaved, so that drift meets every level alike
-            for name, call in calls.items():
-                times[name].append(one_round(call, tensors, counts[name]))
-    bare = statistics.median(times["bare"])
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"torch {torch.__version__}, {options.device}"
+        f"torch {torch.__version__}, {options.device}; perf_counter_ns, {options.rounds} "
+        "interleaved rounds; off and filtered are the function itself"
     )
-    print(
-        f"4 tensors float32, {megabytes:.2f} MB in all, shapes {shapes}; "
-        f"perf_counter_ns, {options.rounds} interleaved rounds"
-    )
-    print(f"{'level':<20}{'median us':>11}{'min':>9}{'max':>9}{'added us':>11}{'x bare':>10}")
-    for name, values in times.items():
-        middle = statistics.median(values)
-        print(
-            f"{name:<20}{middle / 1e3:>11.3f}{min(values) / 1e3:>9.2f}{max(values) / 1e3:>9.2f}"
-            f"{(middle - bare) / 1e3:>11.3f}{middle / bare:>10.1f}"
-        )
-    print(
-        f"off is the function itself: {calls['off'] is attend}; "
-        f"filtered is the function itself: {calls['filtered (at dump)'] is attend}"
-    )
+    for size, count in itertools.product(options.size, options.tensors):
+        shape = SIZES[size]
+        tensors = [torch.randn(shape, device=options.device) for _ in range(count)]
+        megabytes = sum(tensor.nbytes for tensor in tensors) / 1e6
+        print(f"\n{count} tensors float32 {list(shape)}, {megabytes:.2f} MB in all")
+        title = f"{'level, form, writer':<24}{'median us':>11}{'min':>10}{'max':>10}"
+        print(f"{title}{'added us':>11}{'x bare':>10}")
+        with tempfile.TemporaryDirectory(prefix="kernlib-bench-") as scratch:
+            measure(tensors, options.rounds, Path(scratch), Level[options.most.upper()])
 
 
 if __name__ == "__main__":

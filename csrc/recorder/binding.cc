@@ -24,8 +24,8 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Things that Python holds by number and that live as long as the process. Filled under a lock,
-// read without one.
+// Things that Python holds by number. Filled under a lock, read without one: Python removes nothing
+// that a call of its own may still use.
 template <typename Item, size_t kMost>
 class Table {
  public:
@@ -40,8 +40,15 @@ class Table {
     Item* item = static_cast<uint64_t>(number) < kMost
                      ? items_[number].load(std::memory_order_acquire)
                      : nullptr;
-    if (!item) TVM_FFI_THROW(ValueError) << "number " << number << " was not handed out";
+    if (!item) TVM_FFI_THROW(ValueError) << "number " << number << " is not in use";
     return *item;
+  }
+
+  // Takes an item out; its number is not handed out again.
+  void remove(int64_t number) {
+    Item* item = &at(number);
+    items_[number].store(nullptr, std::memory_order_release);
+    delete item;
   }
 
  private:
@@ -116,8 +123,13 @@ int64_t map_ring(const ffi::String& path) {
   if (bytes == MAP_FAILED) {
     TVM_FFI_THROW(RuntimeError) << path << " cannot be mapped: " << std::strerror(problem);
   }
-  return rings.add(new Ring(static_cast<uint8_t*>(bytes), static_cast<size_t>(facts.st_size)));
+  const int64_t number =
+      rings.add(new Ring(static_cast<uint8_t*>(bytes), static_cast<size_t>(facts.st_size)));
+  if (number < 0) TVM_FFI_THROW(RuntimeError) << path << ": this process has mapped all it can";
+  return number;
 }
+
+void unmap_ring(int64_t number) { rings.remove(number); }
 
 int64_t add_site(const ffi::Bytes& call_names, const ffi::Bytes& return_names) {
   return sites.add(new Site(call_names, return_names));
@@ -261,6 +273,7 @@ int checked(const TVMFFIAny* args, int32_t count, int32_t least, TVMFFIAny* resu
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(map_ring, map_ring);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(unmap_ring, unmap_ring);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(add_site, add_site);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(add_lines, add_lines);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(append, append);

@@ -1,6 +1,8 @@
 // The ring of recorded calls in a file mapping; the layout is that of kernlib/ring/_format.py.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -102,6 +104,9 @@ class RecordBuffer {
 class Ring {
  public:
   Ring(uint8_t* file, size_t bytes) : file_(file), capacity_(bytes - kPageBytes) {}
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring() { munmap(file_, kPageBytes + capacity_); }
 
   void append(RecordBuffer& buffer, RecordHead head) {
     head.length = static_cast<uint32_t>((buffer.size() + kAlignment - 1) & ~(kAlignment - 1));

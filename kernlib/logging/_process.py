@@ -1,4 +1,4 @@
-"""The apis of this process, and the recorder they are connected to."""
+"""The apis of this process, and their recorder."""
 
 from __future__ import annotations
 

@@ -125,6 +125,8 @@ class RingSink:
         if self.native is None and (loaded := self._functions()) is not None:
             number = loaded.map_ring(str(self._path))
             self._loaded = loaded
+            # A target holds the sink, so nobody writes any more when the sink goes.
+            weakref.finalize(self, loaded.unmap_ring, number).atexit = False
             self.native = NativeTarget(number, loaded.started, loaded.ended, loaded.add_site, self)
         return self.native is not None
 

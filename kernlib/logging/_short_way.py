@@ -1,4 +1,4 @@
-"""The short way of a call to its record, by the native recorder."""
+"""The short way of a call, by the native recorder."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class NativeRecorder(NamedTuple):
     """The functions of the native recorder."""
 
     map_ring: Callable[..., int]
+    unmap_ring: Callable[..., None]
     started: Callable[..., int]
     ended: Callable[..., int]
     append: Callable[..., None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from kernlib._native_recorder import recorder_spec
 from kernlib._statistics import statistics_spec
 from kernlib.errors import SelectionError
 from kernlib.ops._activation import activation_spec
@@ -27,7 +28,7 @@ def shipped_specs() -> tuple[KernelSpec, ...]:
     for backend in _BACKENDS:
         found += [norm_spec(backend), activation_spec(backend), append_paged_kv_spec(backend)]
         found += [paged_decode_spec(backend, head_dim) for head_dim in SHIPPED_HEAD_DIMS]
-    found += [statistics_spec()]
+    found += [statistics_spec(), recorder_spec()]
     return tuple(found)
 
 

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -206,6 +208,32 @@ def test_the_ring_goes_around_natively(tmp_path, native):
     assert (found.damaged, found.torn) == (0, False)
 
 
+def test_a_recorder_that_was_let_go_gives_its_memory_back(tmp_path, native):
+    """Each switch of a running process makes a new ring."""
+    import gc
+
+    from kernlib.logging import Recorder
+
+    def mapped():
+        return sum(
+            str(tmp_path) in line for line in Path("/proc/self/maps").read_text().splitlines()
+        )
+
+    for number in range(3):
+        config = Config(
+            log_level=Level.ARGS, log_format="ring", log_dest=str(tmp_path / f"{number}.ring"),
+            ring_bytes=ring.SMALLEST_RING,
+        )  # fmt: skip
+        sink = RingSink(config, dict, lambda: native)
+        public = recorded(attend, Api("attend", attend), Recorder([sink]))
+        public(X)
+        public(X)
+        assert mapped() > 0
+        del sink, public
+        gc.collect()
+        assert mapped() == 0
+
+
 PROGRAM = textwrap.dedent(
     """
     import os, signal, sys, time
@@ -271,6 +299,22 @@ def test_a_killed_process_leaves_its_last_call_as_one_that_was_running(tmp_path,
 def ring_show(*arguments):
     command = [sys.executable, "-m", "kernlib._commands", "ring", "show", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_record_before_a_kill_is_there(tmp_path):
+    """At random moments, of both writers; KERNLIB_TEST_KILLS sets how many."""
+    kills = os.environ.get("KERNLIB_TEST_KILLS", "100")
+    script = Path(__file__).with_name("ring_kills.py")
+    search = os.pathsep.join([str(script.parents[1]), *sys.path])
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), kills],
+        env={**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = re.fullmatch(r"(\d+) rings whole, (\d+) with a call under way\n", done.stdout)
+    assert told[1] == kills
+    assert int(told[2]) > 0, "no kill met a call: the test has become too slow to show anything"
 
 
 def test_a_forked_child_has_a_ring_of_its_own(tmp_path):

@@ -31,7 +31,7 @@ MAY_IMPORT = {
         "errors", "config", "jit", "dump", "logging", "_checks", "_registry", "_facts", "_builds",
         "_native_recorder", "_statistics",
     },
-    "ops": {"errors", "config", "jit", "_checks", "_runtime", "_statistics"},
+    "ops": {"errors", "config", "jit", "_checks", "_runtime", "_statistics", "_native_recorder"},
     "replay": {"errors", "config", "jit", "dump", "_checks", "_facts", "_registry"},
     "__init__": {"ops", "_runtime"},
     "checks": {"_checks"},
