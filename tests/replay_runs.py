@@ -77,7 +77,7 @@ def fault_line(marker, library=TESTS):
     return marked_line(Path(library) / "faultlib" / ELEMENTS, f"FAULT {marker}")
 
 
-def _environment(library, variables):
+def environment(library, variables):
     # In front of what is there: a machine may keep packages in a folder of PYTHONPATH.
     places = os.pathsep.join(filter(None, (str(library), os.environ.get("PYTHONPATH"))))
     return os.environ | {"PYTHONPATH": places} | variables
@@ -93,7 +93,7 @@ def record(code, dumps, *, device="cpu", library=TESTS, **variables):
     program = _PRELUDE.format(device=device) + code + _EPILOGUE
     return subprocess.run(
         [sys.executable, "-c", program], cwd=TESTS.parent, capture_output=True, text=True,
-        check=False, timeout=300, env=_environment(library, recording | variables),
+        check=False, timeout=300, env=environment(library, recording | variables),
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def command(*arguments, library=TESTS, python=(), **variables):
     return subprocess.run(
         [sys.executable, *python, "-m", "kernlib.replay.cli", *map(str, arguments)],
         cwd=TESTS.parent, capture_output=True, text=True, check=False, timeout=500,
-        env=_environment(library, variables),
+        env=environment(library, variables),
     )  # fmt: skip
 
 
