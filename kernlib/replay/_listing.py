@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kernlib import dump, jit
 from kernlib.errors import CapsuleError
 from kernlib.replay._describe import arguments_of
@@ -14,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernlib.config import Config
-    from kernlib.dump import BuildRef, Call, CallEntry, SessionEntry
+    from kernlib.dump import BuildRef, Call, CallEntry, Dropped, SessionEntry
 
-__all__ = ["list_text", "show_text"]
+__all__ = ["list_json", "list_text", "show_text"]
 
 _UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
@@ -44,11 +46,25 @@ def _session_head(entry: SessionEntry) -> Iterator[str]:
     rank = f", rank {process.rank}" if process.rank is not None else ""
     yield f"session {entry.path.name}: {' '.join(process.argv)[:60]} (pid {process.pid}{rank})"
     dropped = session.dropped
-    if dropped.calls or dropped.errors or dropped.bytes:
-        yield (
-            f"  not kept: {dropped.calls} calls and {_size(dropped.bytes)} over budget, "
-            f"{dropped.errors} that could not be recorded"
-        )
+    if lost := list(_losses(dropped)):
+        yield f"  not here: {', '.join(lost)}"
+    if dropped.cleared:
+        yield f"  made room: {dropped.cleared} calls of ended sessions were removed"
+
+
+def _losses(dropped: Dropped) -> Iterator[str]:
+    if dropped.evicted:
+        yield f"{dropped.evicted} evicted for newer ones"
+    if dropped.over_quota:
+        yield f"{dropped.over_quota} over the quota of their shapes"
+    if dropped.calls:
+        yield f"{dropped.calls} without room"
+    if dropped.bytes:
+        yield f"{_size(dropped.bytes)} without room"
+    if dropped.skipped:
+        yield f"{dropped.skipped} skipped by rules"
+    if dropped.errors:
+        yield f"{dropped.errors} that could not be recorded"
 
 
 def _session_entry(path: Path) -> SessionEntry:
@@ -61,9 +77,8 @@ def _session_entry(path: Path) -> SessionEntry:
 def list_text(path: Path) -> str:
     """Return the sessions and calls below a path, newest session first."""
     location = dump.locate(path)
-    sessions = [_session_entry(session) for session in location.sessions]
     lines: list[str] = []
-    for session in sessions:
+    for session in map(_session_entry, location.sessions):
         lines += _session_head(session)
         calls = dump.list_calls(session.path)
         width = max((len(entry.api) for entry in calls), default=0)
@@ -80,6 +95,27 @@ def list_text(path: Path) -> str:
         if not calls:
             lines.append("  no calls")
     return "\n".join(lines) + "\n"
+
+
+def list_json(path: Path) -> str:
+    """Return what ``list_text`` shows, and every count of what is not there, as JSON."""
+    sessions = []
+    for entry in map(_session_entry, dump.locate(path).sessions):
+        session = entry.session
+        sessions.append(
+            {
+                "path": str(entry.path),
+                "problem": entry.problem,
+                "started_at": session and session.started_at,
+                "process": session and session.process,
+                "dropped": session and msgspec.structs.asdict(session.dropped),
+                "calls": [
+                    call._asdict() | {"path": str(call.path)}
+                    for call in dump.list_calls(entry.path)
+                ],
+            }
+        )
+    return msgspec.json.format(msgspec.json.encode({"sessions": sessions})).decode() + "\n"
 
 
 def _call_lines(call: Call) -> Iterator[str]:

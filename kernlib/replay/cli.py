@@ -11,7 +11,7 @@ import msgspec
 
 from kernlib.config import Mode, get_config
 from kernlib.errors import KernlibError
-from kernlib.replay._listing import list_text, show_text
+from kernlib.replay._listing import list_json, list_text, show_text
 from kernlib.replay._replay import Options, replay
 from kernlib.replay._report import render_text
 from kernlib.replay._select import select
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         help="build and load the recorded sources and flags: code, so read it first")  # fmt: skip
     add("--import", dest="packages", metavar="PKG", action="append", default=[],
         help="import a package so that its apis are registered")  # fmt: skip
-    add("--json", action="store_true", help="write the report as JSON")
+    add("--json", action="store_true", help="write the report, or the list, as JSON")
     add("--keep", metavar="FOLDER", type=Path, help="keep the child's files there")
     return parser
 
@@ -74,7 +74,7 @@ def _shown(text: str) -> str:
 def _run(arguments: argparse.Namespace) -> int:
     path: Path = arguments.path
     if arguments.list:
-        sys.stdout.write(_shown(list_text(path)))
+        sys.stdout.write(list_json(path) if arguments.json else _shown(list_text(path)))
         return 0
     if arguments.show is not None:
         selection = select(path, call=arguments.show)
