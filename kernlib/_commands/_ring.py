@@ -114,7 +114,12 @@ def _line(record: Record) -> str:
     parts.append(f"thread={record.thread}")
     if record.kind is not Kind.CALL:
         parts.append(f"microseconds={record.nanoseconds / 1000:.1f}")
-    return " ".join(parts)
+    return _printable(" ".join(parts))
+
+
+def _printable(text: object) -> str:
+    """Return a text of a file without what would steer the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
 def _text(value: Value) -> str:
@@ -145,7 +150,8 @@ class _Row:
         if record.call in running:
             took = "running"
         clock = record.timestamp[11:-1]
-        return str(record.call), clock, str(record.thread), took, record.api, told
+        api, told = _printable(record.api), _printable(told)
+        return str(record.call), clock, str(record.thread), took, api, told
 
 
 def _values(record: Record) -> str:
@@ -186,13 +192,7 @@ def _print_table(options: argparse.Namespace, found: Ring, records: Sequence[Rec
 
 
 def _head(path: Path, found: Ring, calls: int, shown: int) -> list[str]:
-    facts: dict[str, Any] = found.facts
-    process = (
-        f"process {facts['pid']} on {facts.get('host')}" if "pid" in facts else "unknown process"
-    )
-    if rank := facts.get("rank"):
-        process += f", rank {rank}"
-    lines = [f"{path}: {process}: {' '.join(map(str, facts.get('argv', ())))}".rstrip(": ")]
+    lines = [f"{path}: {_printable(_process(found.facts))}"]
     lines += [f"warning: {problem}" for problem in found.problems]
     count = f"{len(found.records)} records are left"
     if found.overwritten:
@@ -207,9 +207,19 @@ def _head(path: Path, found: Ring, calls: int, shown: int) -> list[str]:
     return lines
 
 
+def _process(facts: dict[str, Any]) -> str:
+    if "pid" not in facts:
+        return "unknown process"
+    text = f"process {facts['pid']} on {facts.get('host')}"
+    if facts.get("rank") is not None:
+        text += f", rank {facts['rank']}"
+    argv = facts.get("argv")
+    return f"{text}: {' '.join(map(str, argv))}" if isinstance(argv, list) else text
+
+
 def _end(found: Ring) -> str:
     running = found.unfinished()
     if not running:
         return "Every call that is left has ended."
-    names = ", ".join(f"#{record.call} {record.api}" for record in running)
+    names = ", ".join(f"#{record.call} {_printable(record.api)}" for record in running)
     return f"Without an end, so running now or when the process died: {names}"
