@@ -28,6 +28,7 @@ _FILE_MODE = 0o600
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _KEY = re.compile(r"[0-9a-f]{16,64}", re.ASCII)
 _MAX_LABEL = 240
+_MOST_BUFFERS = 512
 
 
 def write_file(path: str, buffers: Iterable[bytes | memoryview]) -> int:
@@ -36,18 +37,26 @@ def write_file(path: str, buffers: Iterable[bytes | memoryview]) -> int:
     Nothing here waits for the disk: what must be survived is the death of this process, and the
     kernel keeps its pages then. Only a power failure could lose them.
     """
-    size = 0
+    waiting = list(buffers)
+    size = sum(map(len, waiting))
     handle = os.open(path, _CREATE, _FILE_MODE)
     try:
-        for buffer in buffers:
-            size += len(buffer)
-            done = os.write(handle, buffer)
-            # One write call moves at most 2 GiB, and less on a disk that is nearly full.
-            while done < len(buffer):
-                done += os.write(handle, memoryview(buffer)[done:])
+        while waiting:
+            # All in one call, which on ext4 takes two thirds of the time of one call a buffer. It
+            # moves at most 2 GiB, and less on a disk that is nearly full.
+            waiting = _after(waiting, os.writev(handle, waiting[:_MOST_BUFFERS]))
     finally:
         os.close(handle)
     return size
+
+
+def _after(buffers: list[bytes | memoryview], done: int) -> list[bytes | memoryview]:
+    """Return what is left of buffers whose first bytes are written."""
+    for at, buffer in enumerate(buffers):
+        if done < len(buffer):
+            return [memoryview(buffer)[done:], *buffers[at + 1 :]]
+        done -= len(buffer)
+    return []
 
 
 def replace_file(folder: str, name: str, buffers: Iterable[bytes | memoryview]) -> int:

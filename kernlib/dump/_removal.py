@@ -8,6 +8,10 @@ import os
 __all__ = ["empty_capsule", "remove_capsule"]
 
 
+#: What a process leaves that dies while it completes a capsule.
+_HALF_WRITTEN = (".call.json.tmp", ".outputs.safetensors.tmp")
+
+
 def empty_capsule(folder: str) -> bool:
     """Remove the files of a capsule, ``call.json`` first; return whether it was there.
 
@@ -29,6 +33,12 @@ def empty_capsule(folder: str) -> bool:
 def remove_capsule(folder: str) -> bool:
     """Remove a capsule, as ``empty_capsule`` does, and its folder."""
     removed = empty_capsule(folder)
-    with contextlib.suppress(OSError):
+    try:
         os.rmdir(folder)  # noqa: PTH106
+    except OSError:
+        for name in _HALF_WRITTEN:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{folder}/{name}")  # noqa: PTH108
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)  # noqa: PTH106
     return removed

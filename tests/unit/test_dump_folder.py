@@ -15,10 +15,19 @@ from crowd import crowd
 
 from kernlib import dump
 from kernlib.dump._alive import this_process
+from kernlib.dump._allowance import Allowance
+from kernlib.dump._budget import Ledger
 from kernlib.dump._neighbours import Neighbours, write_usage
 from kernlib.dump._share import Usage
 
 SIZE = 1000
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch):
+    """However slow the machine is: nothing is put off, and nobody looks because time went by."""
+    monkeypatch.setattr("kernlib.dump._neighbours._SCAN_SECONDS", 1e9)
+    monkeypatch.setattr("kernlib.dump._allowance._PERIOD", 1e9)
 
 
 def process(pid=None):
@@ -382,7 +391,67 @@ def test_a_look_that_brought_nothing_is_not_repeated_at_every_call(tmp_path, mon
     session = writer(tmp_path, max_calls=4)
     for number in range(1, 101):
         record(session, number)
-    assert len(looks) <= 4 + 2 + 1, "one for each step to the limit, then one a second"
+    assert len(looks) == 5, "one for each step to the limit, and one that brought nothing"
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_session_with_room_looks_once_a_second_whether_it_should_give_way(tmp_path, monkeypatch):
+    monkeypatch.setattr("kernlib.dump._allowance._PERIOD", 1.0)
+    clock, ledger = Clock(), Ledger(dump.Budget(max_calls=100))
+    (tmp_path / "own").mkdir()
+    allowance = Allowance(f"{tmp_path}/own", dump.Budget(max_calls=100), ledger, clock)
+    beats = []
+    for _ in range(12):
+        allowance.review(1, calls=1)
+        beats.append(usage(tmp_path / "own").beat)
+        clock.now += 0.25
+    assert beats == [2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4]
+
+
+def test_a_slow_folder_is_looked_at_less_often(tmp_path, monkeypatch):
+    monkeypatch.setattr("kernlib.dump._allowance._PERIOD", 1.0)
+    clock, ledger = Clock(), Ledger(dump.Budget(max_calls=100))
+    look = Neighbours.look
+
+    def slow(self):
+        clock.now += 2.0
+        look(self)
+
+    monkeypatch.setattr(Neighbours, "look", slow)
+    (tmp_path / "own").mkdir()
+    allowance = Allowance(f"{tmp_path}/own", dump.Budget(max_calls=100), ledger, clock)
+    begin = clock.now
+    while clock.now < begin + 1000:
+        allowance.review(1, calls=1)
+        clock.now += 0.5
+    assert usage(tmp_path / "own").beat <= 12, "it costs no more than a fiftieth of the time"
+
+
+def test_finding_out_what_many_ended_sessions_hold_is_spread_over_several_looks(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("kernlib.dump._neighbours._SCAN_SECONDS", 0.0)
+    paths = [
+        dead(tmp_path, lambda session: record(session, 1), max_calls=100).rename(tmp_path / stamp)
+        for stamp in ("20200101T000000Z-h-1", "20200102T000000Z-h-1", "20200103T000000Z-h-1")
+    ]
+    for path in paths:  # each has heard of those before it
+        write_usage(str(path), msgspec.structs.replace(usage(path), ended=False))
+    neighbours = Neighbours(f"{tmp_path}/own", this_process())
+    ended = []
+    for _ in range(4):
+        neighbours.look()
+        ended.append([usage(path).ended for path in paths])
+    assert [sum(row) for row in ended] == [1, 2, 3, 3]
 
 
 def test_whatever_two_processes_remove_at_once_is_counted_by_one(tmp_path):
@@ -402,6 +471,7 @@ def test_what_a_kill_left_half_removed_is_cleared(tmp_path):
         record(session, 1)
         record(session, 2)
         (session.path / "000001-f" / "call.json").unlink()
+        (session.path / "000002-f" / ".call.json.tmp").touch()
         (session.path / ".000003-f.tmp").mkdir()
         (session.path / ".000003-f.tmp" / "inputs.safetensors").write_bytes(bytes(5000))
 

@@ -108,13 +108,13 @@ class Killed(BaseException):
     """Stands for the end of the process: nothing after it may be needed."""
 
 
-LAST = 17
-STEPS = ("mkdir", "open", "write", "rename", "replace")
+LAST = 13
+LAST_OF_TAKING_OVER = 12
+STEPS = ("mkdir", "open", "writev", "rename", "replace")
 
 
-@pytest.mark.parametrize("fatal", range(24))
-def test_whatever_step_is_the_last_a_reader_sees_whole_calls(tmp_path, values, monkeypatch, fatal):
-    """The process dies before its n-th file operation, and cannot clean up either."""
+def kill_before(patch, fatal, steps):
+    """Have the process die before its n-th file operation."""
     done = []
 
     def guard(name):
@@ -128,10 +128,16 @@ def test_whatever_step_is_the_last_a_reader_sees_whole_calls(tmp_path, values, m
 
         return step
 
+    for name in steps:
+        patch.setattr(os, name, guard(name))
+
+
+@pytest.mark.parametrize("fatal", range(20))
+def test_whatever_step_is_the_last_a_reader_sees_whole_calls(tmp_path, values, monkeypatch, fatal):
+    """The process dies before its n-th file operation, and cannot clean up either."""
     samples.begin(tmp_path, sequence=1, **values)
     with monkeypatch.context() as patch:
-        for name in STEPS:
-            patch.setattr(os, name, guard(name))
+        kill_before(patch, fatal, STEPS)
         patch.setattr("shutil.rmtree", lambda *_, **__: None)
         patch.setattr(os, "unlink", lambda *_: None)
         survived = False
@@ -156,6 +162,34 @@ def test_whatever_step_is_the_last_a_reader_sees_whole_calls(tmp_path, values, m
         assert states[2].status == "returned"
 
 
+@pytest.mark.parametrize("fatal", range(14))
+def test_a_kill_while_an_old_capsule_makes_room_leaves_no_mixture(tmp_path, monkeypatch, fatal):
+    """The new call takes the folder of the old one; each is there whole, or not at all."""
+    session = limited(tmp_path, max_calls=1)
+    for number in (1, 2):
+        assert run(session, number, 100 * number)
+    with monkeypatch.context() as patch:
+        kill_before(patch, fatal, (*STEPS, "unlink", "rmdir"))
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
+        survived = False
+        with contextlib.suppress(Killed):
+            run(session, 3, 300)
+            survived = True
+    whole = [entry for entry in dump.list_calls(session.path) if entry.problem is None]
+    for entry in whole:
+        x = samples.read_back(entry.path)["x"]
+        assert len(x) == 100 * entry.sequence == dump.read_call(entry.path).storages[0].nbytes
+        shown = [name for name in names(entry.path) if not name.startswith(".")]
+        assert shown == ["call.json", "inputs.safetensors"]
+    numbers = [entry.sequence for entry in whole]
+    assert numbers in ([2], [], [3])
+    if fatal == 0:
+        assert numbers == [2]
+    if survived:
+        assert (numbers, whole[0].status) == ([3], "returned")
+    assert survived == (fatal >= LAST_OF_TAKING_OVER)
+
+
 def test_a_full_disk_leaves_nothing_half_done(tmp_path, values, monkeypatch):
     session = dump.SessionWriter(tmp_path, samples.PROCESS)
     encoder, record = samples.encoded(**values)
@@ -165,14 +199,14 @@ def test_a_full_disk_leaves_nothing_half_done(tmp_path, values, monkeypatch):
 
     writer = session.begin(1, record.api, dump.input_bytes(record.storages))
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        patch.setattr(os, "writev", full)
         with pytest.raises(OSError, match="No space"):
             writer.start(record, dump.input_blobs(encoder.memory, record))
     assert names(session.path) == ["session.json", "usage.json"]
     writer = session.begin(2, record.api, 0)
     writer.start(record, dump.input_blobs(encoder.memory, record))
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        patch.setattr(os, "writev", full)
         with pytest.raises(OSError, match="No space"):
             samples.finish(writer, encoder, record, torch.ones(2))
     assert names(writer.path) == ["call.json", "inputs.safetensors"]
