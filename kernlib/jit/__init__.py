@@ -18,7 +18,7 @@ from kernlib.jit._record import (
 )
 from kernlib.jit._spec import KernelChoice, KernelSpec
 from kernlib.jit._target import build_targets, requested_targets, target_of
-from kernlib.jit._toolchain import toolchain_identity
+from kernlib.jit._toolchain import clean_environment, toolchain_identity
 from kernlib.jit._usage import hold, holders
 from kernlib.jit._workspace import artifacts_dir, generated_dir, source_root, workspace_dir
 
@@ -52,6 +52,7 @@ __all__ = [
     "build_many",
     "build_targets",
     "cache_entries",
+    "clean_environment",
     "compare_records",
     "decode_record",
     "entry_named",
