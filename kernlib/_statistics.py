@@ -113,10 +113,9 @@ def _fused(function: Callable[..., None], tensor: torch.Tensor) -> Statistics | 
 
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # a subclass may hold anything
         return None
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.detach().resolve_conj())
-    if tensor.is_neg() or tensor.requires_grad:
+    if tensor.requires_grad or tensor.is_neg() or tensor.is_complex():
         tensor = tensor.detach().resolve_neg()
+        tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     kind = _records().get(tensor.dtype)
     if kind is None or tensor.layout is not torch.strided or not tensor.numel():
         return None

@@ -22,6 +22,9 @@ KERNLIB_ALWAYS To bit_cast(From from) {
   return to;
 }
 
+// A format says how it is looked at: kAllFinite has no NaN and no infinity, of kInFloat32 each
+// value is a float32 times a power of two, kCounted is best counted value by value.
+
 // Floats that are a sign and a magnitude: with the magnitude of the negative ones flipped, they are
 // ordered like integers. kLargest is the largest finite magnitude; infinity, if there is one, is
 // next, and NaNs are all beyond.
@@ -29,7 +32,7 @@ template <typename BitsOf, BitsOf kLargest, bool kInfinity>
 struct SignMagnitude {
   using Bits = BitsOf;
   using Key = std::make_signed_t<Bits>;
-  static constexpr bool kAllFinite = false;
+  static constexpr bool kAllFinite = false, kInFloat32 = false, kCounted = false;
   static constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
 
   static KERNLIB_ALWAYS Key key(Bits x) {
@@ -58,10 +61,16 @@ struct Float64 : SignMagnitude<uint64_t, 0x7fefffffffffffff, true> {
 };
 
 struct Float32 : SignMagnitude<uint32_t, 0x7f7fffff, true> {
+  static constexpr bool kInFloat32 = true;
   static constexpr double kScale = 1;
+  static constexpr int kShift = 0;
+  static constexpr uint32_t kMask = ~0u;
+  static constexpr Bits kCalm = 0x7b000000;  // 2^119: a few of these add up to a float32
   static KERNLIB_ALWAYS double term(Bits x) { return bit_cast<float>(x); }
   static KERNLIB_ALWAYS double value(Key key) { return term(bits(key)); }
-  static KERNLIB_ALWAYS bool calm(Key lowest, Key highest) { return within(lowest, highest); }
+  static KERNLIB_ALWAYS bool calm(Key lowest, Key highest) {
+    return within(lowest, highest, kCalm);
+  }
 };
 
 constexpr double power_of_two(int exponent) {
@@ -77,12 +86,13 @@ template <typename BitsOf, BitsOf kLargest, bool kInfinity, int kExponentBits, i
 struct SmallFloat : SignMagnitude<BitsOf, kLargest, kInfinity> {
   using Base = SignMagnitude<BitsOf, kLargest, kInfinity>;
   using typename Base::Key;
+  static constexpr bool kInFloat32 = true;
   static constexpr double kScale = power_of_two(127 - kBias);
   static constexpr int kShift = 8 - kExponentBits;
   static constexpr uint32_t kMask =
       0x80000000u | static_cast<uint32_t>(Base::kMagnitude) << (32 - 8 * sizeof(BitsOf)) >> kShift;
   // Sums of a block of these are far from the end of float32.
-  static constexpr BitsOf kCalm = kExponentBits == 8 ? BitsOf(0x7000) : kLargest;
+  static constexpr BitsOf kCalm = kExponentBits == 8 ? BitsOf(0x7000) : kLargest;  // or 2^97
 
   static KERNLIB_ALWAYS float term(BitsOf x) {
     const uint32_t upper = static_cast<uint32_t>(x) << (32 - 8 * sizeof(BitsOf));
@@ -102,11 +112,11 @@ struct Float8E5M2 : SmallFloat<uint8_t, 0x7b, true, 5, 15> {};
 // Without infinities and minus zero, whose bits are the only NaN.
 template <int kExponentBits, int kBias>
 struct OneNan : SmallFloat<uint8_t, 0x7f, false, kExponentBits, kBias> {
+  static constexpr bool kInFloat32 = false, kCounted = true;
   static constexpr uint8_t kNan = 0x80;
   static KERNLIB_ALWAYS bool is_zero(uint8_t x) { return x == 0; }
   static KERNLIB_ALWAYS bool is_nan(uint8_t x) { return x == kNan; }
   static KERNLIB_ALWAYS bool is_infinite(uint8_t) { return false; }
-  static KERNLIB_ALWAYS bool calm(int8_t, int8_t) { return false; }  // NaN lies between numbers
 };
 
 struct Float8E4M3FNUZ : OneNan<4, 8> {};
@@ -116,13 +126,12 @@ struct Float8E5M2FNUZ : OneNan<5, 16> {};
 struct Float8E8M0FNU {
   using Bits = uint8_t;
   using Key = uint8_t;
-  static constexpr bool kAllFinite = false;
+  static constexpr bool kAllFinite = false, kCounted = true;
   static constexpr double kScale = 1;
   static KERNLIB_ALWAYS Key key(Bits x) { return x; }
   static KERNLIB_ALWAYS bool is_zero(Bits) { return false; }
   static KERNLIB_ALWAYS bool is_nan(Bits x) { return x == 0xff; }
   static KERNLIB_ALWAYS bool is_infinite(Bits) { return false; }
-  static KERNLIB_ALWAYS bool calm(Key, Key highest) { return highest < 0xff; }
   static KERNLIB_ALWAYS double term(Bits x) {
     return bit_cast<double>(static_cast<uint64_t>(x + 1023 - 127) << 52);
   }
@@ -136,16 +145,19 @@ struct Integer {
   // Exact sums of a block, but for 64 bits: those are rounded as a double is.
   using Term = std::conditional_t<sizeof(T) == 8, double,
                                   std::conditional_t<sizeof(T) == 4, int64_t, int32_t>>;
-  static constexpr bool kAllFinite = true;
+  static constexpr bool kAllFinite = true, kCounted = false;
   static constexpr double kScale = 1;
   static KERNLIB_ALWAYS Key key(Bits x) { return x; }
   static KERNLIB_ALWAYS bool is_zero(Bits x) { return x == 0; }
+  static KERNLIB_ALWAYS bool is_nan(Bits) { return false; }
+  static KERNLIB_ALWAYS bool is_infinite(Bits) { return false; }
   static KERNLIB_ALWAYS Term term(Bits x) { return static_cast<Term>(x); }
   static KERNLIB_ALWAYS int64_t value(Key key) { return static_cast<int64_t>(key); }
 };
 
 // Any byte but zero is true.
 struct Bool : Integer<uint8_t> {
+  static constexpr bool kCounted = true;
   static KERNLIB_ALWAYS Key key(Bits x) { return x != 0; }
   static KERNLIB_ALWAYS Term term(Bits x) { return x != 0; }
 };
