@@ -22,6 +22,14 @@ def pytest_addoption(parser):
         + ", ".join(capabilities.NAMES),
     )
 
+    parser.addoption(
+        "--kills",
+        type=int,
+        default=200,
+        metavar="NUMBER",
+        help="how many recording processes are killed at a random moment (default: %(default)s)",
+    )
+
 
 def _required(config):
     return {part for text in config.getoption("--require") for part in text.split(",") if part}
@@ -73,6 +81,12 @@ def pytest_runtest_setup(item):
 def workspace():
     """Return the workspace that all tests of a run share, so that each kernel is built once."""
     return Path(os.environ["KERNLIB_WORKSPACE"])
+
+
+@pytest.fixture(scope="session")
+def kills(request):
+    """Return how many recording processes to kill."""
+    return request.config.getoption("--kills")
 
 
 @pytest.fixture(scope="session")

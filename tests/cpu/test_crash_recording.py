@@ -134,22 +134,27 @@ raise AssertionError("not reached")
     check_builds(session, calls[5])
 
 
-def killed(count, folder, **variables):
-    """Kill so many recording children; return where each was, with its session's folder."""
+def killed(count, folder, share=50, **variables):
+    """Kill so many recording children; return where each was, with its session's folder.
+
+    So many of them ``share`` a dump folder, one after the other.
+    """
     environment = {
         "KERNLIB_LOG_LEVEL": "dump",
         "KERNLIB_LOG_DEST": str(folder / "calls-%p.log"),
-        "KERNLIB_DUMP_DIR": str(folder / "dumps"),
+        "KERNLIB_DUMP_DIR": "dumps",  # of the child's working directory
         "KERNLIB_DUMP_MAX_CALLS": "100000",
         "KERNLIB_DUMP_MAX_PER_SHAPE": "0",
     }
-    command = [sys.executable, str(Path(__file__).with_name("recording_kills.py")), str(count)]
+    program = Path(__file__).with_name("recording_kills.py")
     done = subprocess.run(
-        command, env=os.environ | QUIET | environment | variables,
-        capture_output=True, text=True, check=False, timeout=300,
+        [sys.executable, str(program), str(count), str(share)], cwd=folder,
+        env=os.environ | QUIET | environment | variables,
+        capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    sessions = {entry.session.process.pid: entry for entry in dump.list_sessions(folder / "dumps")}
+    found = [entry for dumps in folder.glob("*/dumps") for entry in dump.list_sessions(dumps)]
+    sessions = {entry.session.process.pid: entry for entry in found}
     ends = [json.loads(line) for line in done.stdout.splitlines()]
     assert [end["status"] for end in ends] == [signal.SIGKILL] * count
     return [(end, sessions[end["pid"]].path if end["pid"] in sessions else None) for end in ends]
@@ -172,9 +177,9 @@ def check_end(end, calls):
     return outer
 
 
-def test_a_kill_at_any_moment_costs_no_call_but_the_one_being_written(tmp_path):
+def test_a_kill_at_any_moment_costs_no_call_but_the_one_being_written(tmp_path, kills):
     moments = set()
-    for end, session in killed(100, tmp_path):
+    for end, session in killed(kills, tmp_path):
         calls, problems = check_whole(session)
         assert problems in ([], [UNFINISHED])
         outer = check_end(end, calls)
@@ -188,7 +193,7 @@ def test_a_kill_at_any_moment_costs_no_call_but_the_one_being_written(tmp_path):
 def test_a_kill_while_old_capsules_are_removed_costs_no_other(tmp_path):
     """Each child also removes what those before it left, but never what they were at."""
     finished = 0
-    ends = killed(20, tmp_path, KERNLIB_DUMP_MAX_CALLS="5")
+    ends = killed(20, tmp_path, share=20, KERNLIB_DUMP_MAX_CALLS="5")
     for end, session in ends:
         if session is None:
             assert end["state"] != INSIDE, "the call it died in is kept"
