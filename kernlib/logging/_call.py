@@ -82,6 +82,13 @@ class Call:
         """The positional arguments without the receiver or the class."""
         return self.args[1:] if self.api.kind in BOUND else self.args
 
+    def forget(self) -> None:
+        """Let go of what was passed and of the outer call, now that this one has ended.
+
+        The context of a task that was made inside knows this call for as long as the task lives.
+        """
+        self.args, self.kwargs, self.parent = (), {}, None
+
     def named(self) -> dict[str, Any]:
         """Return the arguments by the names of the signature, defaults left out."""
         args = self.plain_args

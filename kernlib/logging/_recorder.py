@@ -130,10 +130,12 @@ class Recorder:
             self._leave(call, token, begin)
             for sink in sinks:
                 self._guarded(sink, sink.raised, call, error)
+            call.forget()
             raise
         self._leave(call, token, begin)
         for sink in sinks:
             self._guarded(sink, sink.returned, call, result)
+        call.forget()
         return result
 
     def steps(

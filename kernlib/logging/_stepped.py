@@ -74,7 +74,7 @@ class Steps:
         except BaseException as error:
             self._tell_raised(error)
             raise
-        self._tell("returned", result)
+        self._tell_returned(result)
         return result
 
     def _run(
@@ -120,12 +120,17 @@ class Steps:
             counted.answered = True
         self._recorder.tell(self._watching, "resumed", self._call)
 
+    def _tell_returned(self, result: object) -> None:
+        self._tell("returned", result)
+        self._call.forget()
+
     def _tell_raised(self, error: BaseException) -> None:
         """Tell of an exception, unless it is how a body ends that was told to."""
         if self._call.closed and isinstance(error, GeneratorExit):
-            self._tell("returned", None)
+            self._tell_returned(None)
         else:
             self._tell("raised", error)
+            self._call.forget()
 
     def _tell(self, event: str, *facts: object) -> None:
         self._recorder.tell(self._sinks, event, self._call, *facts)
@@ -158,7 +163,7 @@ class Stream(Steps):
             return  # it has ended of itself
         self._goes_on(_Answer(error=GeneratorExit()), self._call)
         await self._awaited("aclose")
-        self._tell("returned", None)
+        self._tell_returned(None)
 
     async def _item(self, method: str, answer: object) -> Any:  # noqa: ANN401 - see asend
         item = await self._awaited(method, answer)
@@ -173,7 +178,7 @@ class Stream(Steps):
             step = getattr(self._body, method)(*answer)
             return await _awaitable(self._run(step.__await__()))
         except StopAsyncIteration:
-            self._tell("returned", None)
+            self._tell_returned(None)
             raise
         except BaseException as error:
             self._tell_raised(error)

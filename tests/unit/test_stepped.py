@@ -5,6 +5,7 @@ import contextvars
 import gc
 import inspect
 import types
+import weakref
 
 import pytest
 import torch
@@ -304,6 +305,35 @@ def test_a_cancelled_coroutine_raised_and_a_closed_one_was_closed(recording):
     body.close()
     assert recording.call(1).exception.type == "CancelledError"
     assert [status(recording, number) for number in (1, 2)] == ["raised", "closed"]
+
+
+def test_a_task_made_in_a_call_keeps_nothing_of_it_alive(recording):
+    """Each call leaves a task whose context knows it: neither arguments nor calls pile up."""
+    passed, calls = [], []
+
+    @recording.api
+    async def relay(x, left):
+        passed.append(weakref.ref(x))
+        calls.append(recording.recorder.current.get())
+        if left:
+            return asyncio.ensure_future(relay(torch.ones(2), left - 1))
+        return None
+
+    @recording.api
+    def start():
+        return asyncio.ensure_future(relay(torch.ones(2), 3))
+
+    async def main():
+        task, tasks = start(), []
+        while task is not None:
+            tasks.append(task)
+            task = await task
+        gc.collect()
+        return [reference() for reference in passed]
+
+    assert asyncio.run(main()) == [None] * 4
+    assert [entry.parent for entry in recording.entries().values()] == [None, 1, 2, 3, 4]
+    assert [call.parent for call in calls] == [None] * 4
 
 
 def asyncio_free(recording):
