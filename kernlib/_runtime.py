@@ -51,6 +51,10 @@ def kernel_api(
     preconditions that a replay evaluates on recorded arguments. ``setup=True`` marks a method
     whose effects on its receiver later calls rely on; ``__init__`` always is one.
 
+    The call of a coroutine begins when it is first awaited, that of a generator with its first
+    item; it ends when the body does, by itself or closed. Between the steps it is ``suspended``.
+    What a generator yields, and what is sent into it, is counted and not recorded.
+
     Raises RegistryError if another module of the same package claims the api's name.
     """
 
