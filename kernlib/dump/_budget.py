@@ -94,7 +94,7 @@ class Ledger:
         if limited and self._first:
             self._begun_of[kind] = self._begun_of.get(kind, 0) + 1
         victims = self._over_quota(kind) if limited else []
-        victims += self._victims(nbytes, calls=1)
+        victims += self._victims(kind, nbytes, calls=1)
         self._entries[sequence] = _Entry(nbytes, kind)
         self.nbytes += nbytes
         return victims
@@ -105,8 +105,9 @@ class Ledger:
         if not self._may_grow(nbytes, calls=0):
             self.refused_bytes += nbytes
             return None
-        victims = self._victims(nbytes, calls=0)
-        self._entries[sequence].nbytes += nbytes
+        entry = self._entries[sequence]
+        victims = self._victims(entry.kind, nbytes, calls=0)
+        entry.nbytes += nbytes
         self.nbytes += nbytes
         return victims
 
@@ -167,20 +168,20 @@ class Ledger:
         self.over_quota += len(victims)
         return victims
 
-    def _victims(self, nbytes: int, *, calls: int) -> list[int]:
+    def _victims(self, kind: Hashable, nbytes: int, *, calls: int) -> list[int]:
         """Evict until as much more fits; a session that has long been over takes several calls."""
         victims: list[int] = []
         held = self.nbytes
         while self._finished and not self._first:
-            if self._over_calls(calls) > 0:
-                choice = self._finished.most_numerous
-            elif self._over_bytes(nbytes) > 0:
-                choice = self._finished.heaviest
-            else:
-                break
             if len(victims) >= _MOST_AT_ONCE and held - self.nbytes >= nbytes:
                 break
-            victims.append(self._evict(choice()))
+            if self._over_calls(calls) > 0:
+                victim = self._finished.most_numerous(kind)
+            elif self._over_bytes(nbytes) > 0:
+                victim = self._finished.heaviest(kind, nbytes)
+            else:
+                break
+            victims.append(self._evict(victim))
         self.evicted += len(victims)
         return victims
 

@@ -72,20 +72,29 @@ class Kinds:
         """Return the oldest capsule of a kind."""
         return next(iter(self._kinds[kind].members))
 
-    def most_numerous(self) -> int:
-        """Return the oldest capsule of the kind that has the most; among equals they take turns."""
+    def most_numerous(self, joining: Hashable) -> int:
+        """Return the oldest capsule of the kind with the most, once one more has joined its own.
+
+        Among equals they take turns. Where there is but one of every kind, and the one that joins
+        is of another, it is the one that has been alone for longest.
+        """
+        if self.count(joining) == self._most:
+            return self.oldest(joining)
         return self.oldest(next(iter(self._by_count[self._most])))
 
-    def heaviest(self) -> int:
-        """Return the oldest capsule of the kind with the most bytes.
+    def heaviest(self, joining: Hashable, nbytes: int) -> int:
+        """Return the oldest capsule of the kind with most bytes, once so many have joined.
 
-        The last one of its kind goes only where there is but one of every kind: it is then the
-        one that has been alone for longest.
+        The last one of its kind goes only where ``most_numerous`` would have it go.
         """
-        if self._most == 1:
-            return self.most_numerous()
-        several = (kind for kind, group in self._kinds.items() if len(group.members) > 1)
-        return self.oldest(max(several, key=lambda kind: self._kinds[kind].nbytes))
+        own = self._kinds.get(joining)
+        several = [group for group in self._kinds.values() if len(group.members) > 1]
+        if not several:
+            return self.most_numerous(joining)
+        heaviest = max(several, key=lambda group: group.nbytes)
+        if own is not None and own.nbytes + nbytes > heaviest.nbytes:
+            heaviest = own
+        return next(iter(heaviest.members))
 
     def _shift(self, kind: Hashable, before: int, after: int) -> None:
         if before:

@@ -61,6 +61,17 @@ def test_where_every_kind_is_rare_the_oldest_goes():
     assert list(bench.held) == [16, 17, 18, 19, 20]
 
 
+def test_a_hot_kind_does_not_push_out_a_rare_one_where_there_is_room_for_two():
+    bench = Bench(max_calls=2)
+    bench.run("rare")
+    bench.run("hot", 50)
+    assert list(bench.held.values()) == ["rare", "hot"]
+    bench = Bench(max_bytes=2)
+    bench.run("rare")
+    bench.run("hot", 50)
+    assert list(bench.held.values()) == ["rare", "hot"]
+
+
 def test_bytes_are_taken_from_the_kind_that_has_most_of_them():
     """Many small capsules would be lost for nothing if their number were to decide."""
     bench = Bench(max_bytes=1000)
@@ -167,18 +178,20 @@ def test_kinds_agree_with_a_plain_count_of_them(seed):
     chance = random.Random(seed)  # noqa: S311 - nothing secret
     kinds, model = Kinds(), {}
     for number in range(1, 600):
+        joining = chance.choice("aaaabbc") + chance.choice("xy")
         if model and chance.random() < 0.48:
-            victim = chance.choice([*model, kinds.most_numerous(), kinds.heaviest()])
+            chosen = kinds.most_numerous(joining), kinds.heaviest(joining, number)
+            victim = chance.choice([*model, *chosen])
             del model[victim]
             kinds.remove(victim)
         else:
             number = number if chance.random() < 0.8 else -number  # noqa: PLW2901 - an unpinned one
-            model[number] = (chance.choice("aaaabbc") + chance.choice("xy"), chance.randrange(50))
-            kinds.add(model[number][0], number, model[number][1])
-        check(kinds, model)
+            model[number] = (joining, chance.randrange(50))
+            kinds.add(joining, number, model[number][1])
+        check(kinds, model, chance.choice("abcd") + "x")
 
 
-def check(kinds, model):
+def check(kinds, model, joining):
     groups = {}
     for number, (kind, nbytes) in sorted(model.items()):
         groups.setdefault(kind, []).append((number, nbytes))
@@ -188,13 +201,17 @@ def check(kinds, model):
     assert all(kinds.oldest(kind) == members[0][0] for kind, members in groups.items())
     if not model:
         return
-    most = max(map(len, groups.values()))
-    chosen = kinds.most_numerous()
-    group = groups[model[chosen][0]]
-    assert (len(group), group[0][0]) == (most, chosen)
-    chosen = kinds.heaviest()
-    group = groups[model[chosen][0]]
-    assert group[0][0] == chosen
-    if most > 1:
-        heaviest = max(sum(n for _, n in g) for g in groups.values() if len(g) > 1)
-        assert sum(nbytes for _, nbytes in group) == heaviest
+    counts = {kind: len(members) + (kind == joining) for kind, members in groups.items()}
+    chosen = kinds.most_numerous(joining)
+    kind = model[chosen][0]
+    assert (counts[kind], groups[kind][0][0]) == (max(counts.values()), chosen)
+    sizes = {
+        kind: sum(nbytes for _, nbytes in members) + 70 * (kind == joining)
+        for kind, members in groups.items()
+        if counts[kind] > 1
+    }
+    chosen = kinds.heaviest(joining, 70)
+    kind = model[chosen][0]
+    assert groups[kind][0][0] == chosen
+    if sizes:
+        assert sizes[kind] == max(sizes.values())
