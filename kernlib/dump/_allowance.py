@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernlib.dump._alive import this_process
+from kernlib.dump._ended import Room
 from kernlib.dump._neighbours import Neighbours, write_usage
 from kernlib.dump._share import Others, Usage, limit
 
@@ -38,12 +39,13 @@ class _Part:
         """What the others are told that this session may come to."""
         return max(self.limit, self.used)
 
-    def missing(self, others: Others) -> int:
+    def missing(self, others: Others) -> tuple[int, int]:
         """Return how much must go elsewhere for what is needed, and for some calls after it."""
         if not self.need:
-            return 0
+            return 0, 0
+        free = self.total - self.held - others.held
         step = max(self.need, self.total // (others.active + 1) // 4)
-        return max(0, step - (self.total - self.held - others.held))
+        return max(0, self.need - free), max(0, step - free)
 
 
 class Allowance:
@@ -87,8 +89,9 @@ class Allowance:
         self._measure(nbytes if needy else 0, calls if needy else 0)
         self._neighbours.look()
         missing = {part.field: part.missing(self._others(part)) for part in self._parts}
-        if any(missing.values()):
-            self._neighbours.clear(missing.get("calls", 0), missing.get("bytes", 0), self._evidence)
+        least, wanted = map(Room, missing.get("calls", (0, 0)), missing.get("bytes", (0, 0)))
+        if any(wanted):
+            self._neighbours.clear(least, wanted, self._evidence)
         before = [part.limit for part in self._parts]
         for part in self._parts:
             part.limit = limit(part.total, part.held, self._others(part), part.need)

@@ -13,11 +13,11 @@ from kernlib.dump._browse import list_calls
 from kernlib.dump._removal import remove_capsule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kernlib.dump._browse import CallEntry
 
-__all__ = ["Ended", "Freed"]
+__all__ = ["Ended", "Freed", "Room"]
 
 _UNFINISHED = ("started", "suspended")
 _OWN_FILES = {"session.json", "usage.json", "builds"}
@@ -29,12 +29,28 @@ class _Capsule(NamedTuple):
     calls: int
 
 
+class Room(NamedTuple):
+    """Finished calls, and the bytes of any."""
+
+    calls: int
+    nbytes: int
+
+    def holds(self, other: Room) -> bool:
+        """Return whether there is as much of both."""
+        return self.calls >= other.calls and self.nbytes >= other.nbytes
+
+
 class Freed(NamedTuple):
     """What a removal gave back; ``capsules`` counts those that this process removed itself."""
 
     capsules: int = 0
     calls: int = 0
     nbytes: int = 0
+
+    @property
+    def room(self) -> Room:
+        """What there is room for now."""
+        return Room(self.calls, self.nbytes)
 
 
 class Ended:
@@ -76,13 +92,13 @@ class Ended:
         """The bytes of all capsules."""
         return self.evidence + sum(capsule.nbytes for capsule in self._removable)
 
-    def remove(self, calls: int, nbytes: int, most: int) -> Freed:
-        """Remove the oldest capsules until so much is free, but no more than ``most``."""
-        return self._remove(self._removable, calls, nbytes, most)
+    def remove(self, enough: Callable[[Freed], bool], freed: Freed) -> Freed:
+        """Remove the oldest capsules until it is enough, and return what that adds up to."""
+        return self._remove(self._removable, enough, freed)
 
-    def remove_evidence(self) -> Freed:
-        """Remove what is left of the session's end."""
-        return self._remove(self._evidence, 0, self.evidence, len(self._evidence))
+    def remove_evidence(self, freed: Freed) -> Freed:
+        """Remove what is left of the session's end, and return what that adds up to."""
+        return self._remove(self._evidence, lambda _: False, freed)
 
     def remove_empty(self) -> None:
         """Remove the session itself once it holds no capsule, nor anything of somebody else."""
@@ -97,11 +113,8 @@ class Ended:
                     os.unlink(f"{self.path}/{name}")  # noqa: PTH108 - a text, not a Path
             os.rmdir(self.path)  # noqa: PTH106
 
-    def _remove(self, row: deque[_Capsule], calls: int, nbytes: int, most: int) -> Freed:
-        freed = Freed()
-        for _ in range(min(most, len(row))):
-            if freed.calls >= calls and freed.nbytes >= nbytes:
-                break
+    def _remove(self, row: deque[_Capsule], enough: Callable[[Freed], bool], freed: Freed) -> Freed:
+        while row and not enough(freed):
             capsule = row[0]
             there = os.path.lexists(capsule.path)
             mine = there and remove_capsule(capsule.path)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernlib.dump._alive import Identity
+    from kernlib.dump._ended import Room
 
 __all__ = ["Neighbours", "write_usage"]
 
@@ -30,8 +31,8 @@ _QUIET_SECONDS = 60.0
 _PATIENCE_SECONDS = 5.0
 #: How long a call may be held up by listing what ended sessions hold; a later one goes on.
 _SCAN_SECONDS = 0.02
-#: Capsules that one look removes at most.
-_MOST_AT_ONCE = 64
+#: Capsules that one call removes at most where it does not itself need the room.
+_MOST_AT_ONCE = 16
 
 _decoder = msgspec.json.Decoder(Usage)
 _encode = msgspec.json.Encoder().encode
@@ -117,32 +118,33 @@ class Neighbours:
         )
         return Others(held, len(recording), waiting)
 
-    def clear(self, calls: int, nbytes: int, evidence_limit: int | None) -> None:
-        """Remove so many calls and bytes of ended sessions, those of the oldest first.
+    def clear(self, least: Room, wanted: Room, evidence_limit: int | None) -> None:
+        """Remove what ended sessions left, that of the oldest first, until so much is free.
 
+        What is ``wanted`` beyond the ``least`` is left to a later call where it takes long.
         Evidence goes last, and only where all of it together is over its own limit; that of the
-        session that ended last stays in any case.
+        newest session stays in any case.
         """
-        freed, begin = Freed(), self._clock()
+        begin, freed = self._clock(), Freed()
+
+        def enough(so_far: Freed) -> bool:
+            long = so_far.capsules >= _MOST_AT_ONCE or self._clock() - begin > _SCAN_SECONDS
+            return so_far.room.holds(wanted) or (long and so_far.room.holds(least))
+
         ended = [neighbour for neighbour in self._oldest_first() if neighbour.usage.ended]
         for neighbour in ended:
-            if freed.calls >= calls and freed.nbytes >= nbytes:
-                return
-            if freed.capsules >= _MOST_AT_ONCE or self._clock() - begin > _SCAN_SECONDS:
+            if enough(freed):
                 return
             usage = neighbour.usage
             if usage.calls or usage.bytes != usage.evidence or not usage.bytes:
-                wanted = (calls - freed.calls, nbytes - freed.nbytes)
-                got = neighbour.content().remove(*wanted, _MOST_AT_ONCE - freed.capsules)
-                freed = self._noted(neighbour, got, freed)
+                freed = self._noted(neighbour, freed, neighbour.content().remove(enough, freed))
         crashed = [neighbour for neighbour in ended if neighbour.usage.evidence]
         surplus = sum(neighbour.usage.evidence for neighbour in crashed) - (evidence_limit or 0)
         for neighbour in crashed[:-1] if evidence_limit is not None else ():
-            if surplus <= 0 or freed.nbytes >= nbytes:
+            if surplus <= 0 or enough(freed):
                 return
-            got = neighbour.content().remove_evidence()
-            surplus -= got.nbytes
-            freed = self._noted(neighbour, got, freed)
+            surplus -= neighbour.usage.evidence
+            freed = self._noted(neighbour, freed, neighbour.content().remove_evidence(freed))
 
     def _read(self, name: str, now: float) -> None:
         path = f"{self._root}/{name}"
@@ -171,12 +173,12 @@ class Neighbours:
             )  # fmt: skip
             write_usage(neighbour.path, neighbour.usage)
 
-    def _noted(self, neighbour: _Neighbour, got: Freed, before: Freed) -> Freed:
-        """Count and tell what was removed; return it with what was removed before."""
-        self.cleared += got.capsules
+    def _noted(self, neighbour: _Neighbour, before: Freed, freed: Freed) -> Freed:
+        """Count and tell what was removed of a session."""
+        self.cleared += freed.capsules - before.capsules
         self._publish(neighbour)
         neighbour.content().remove_empty()
-        return Freed(*map(sum, zip(before, got, strict=True)))
+        return freed
 
     def _oldest_first(self) -> list[_Neighbour]:
         """Return the others by their names, which begin with the time they began at."""

@@ -17,7 +17,8 @@ from kernlib import dump
 from kernlib.dump._alive import this_process
 from kernlib.dump._allowance import Allowance
 from kernlib.dump._budget import Ledger
-from kernlib.dump._neighbours import Neighbours, write_usage
+from kernlib.dump._ended import Room
+from kernlib.dump._neighbours import _MOST_AT_ONCE, Neighbours, write_usage
 from kernlib.dump._share import Usage
 
 SIZE = 1000
@@ -146,6 +147,24 @@ def test_what_ended_processes_left_goes_first_the_oldest_of_all(tmp_path):
     assert not second.exists()
     session.close()
     assert dump.read_session(session.path).dropped == dump.Dropped(evicted=17, cleared=10)
+
+
+def test_a_large_call_is_made_room_for_at_once_however_many_small_ones_that_takes(tmp_path):
+    path = dead(tmp_path, lambda session: [record(session, at) for at in range(1, 101)])
+    session = writer(tmp_path, max_bytes=held(tmp_path)[1] + 2000)
+    assert record(session, 1, size=50 * SIZE)
+    assert calls(session.path) == [1]
+    assert 0 < len(calls(path)) < 70
+
+
+def test_room_for_later_calls_is_made_a_few_capsules_at_a_time(tmp_path):
+    path = dead(tmp_path, lambda session: [record(session, at) for at in range(1, 101)])
+    session = writer(tmp_path, max_calls=100)
+    assert record(session, 1)
+    assert len(calls(path)) == 100 - _MOST_AT_ONCE
+    for number in range(2, _MOST_AT_ONCE + 1):
+        assert record(session, number)
+    assert len(calls(path)) == 100 - _MOST_AT_ONCE
 
 
 def test_what_a_process_was_at_when_it_died_stays_with_its_set_up(tmp_path):
@@ -348,7 +367,7 @@ def test_a_session_that_vanishes_between_the_look_and_the_clearing_is_no_obstacl
     write_usage(str(path), msgspec.structs.replace(usage(path), ended=True))
     neighbours.look()
     shutil.rmtree(path)
-    neighbours.clear(10, 10, None)
+    neighbours.clear(Room(10, 10), Room(10, 10), None)
     assert neighbours.cleared == 0
 
 
@@ -460,7 +479,7 @@ def test_whatever_two_processes_remove_at_once_is_counted_by_one(tmp_path):
     def work():
         neighbours = Neighbours(f"{tmp_path}/own", this_process())
         neighbours.look()
-        neighbours.clear(40, 0, None)
+        neighbours.clear(Room(40, 0), Room(40, 0), None)
         return neighbours.cleared
 
     assert sum(map(int, crowd(4, work))) == 40
