@@ -96,6 +96,9 @@ from kernlib.dump._snapshot import (
     outcome,
     output_bytes,
 )
+from kernlib.dump._state import (
+    State,
+)
 from kernlib.dump._storages import (
     Piece,
     allocate,
@@ -149,6 +152,7 @@ __all__ = [
     "SessionEntry",
     "SessionWriter",
     "SliceNode",
+    "State",
     "Status",
     "Storage",
     "Stored",

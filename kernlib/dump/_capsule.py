@@ -13,6 +13,7 @@ from kernlib.dump._entries import entry_buffers, read_entries
 from kernlib.dump._files import FOLDER_MODE, check_folder, read_file, replace_file, write_file
 from kernlib.dump._removal import empty_capsule, remove_capsule
 from kernlib.dump._snapshot import Stored
+from kernlib.dump._state import with_room, write_state
 from kernlib.dump._storages import Piece
 from kernlib.dump._validate import MAX_JSON, decode_call
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from kernlib.dump._entries import Blob
     from kernlib.dump._schema import Call
+    from kernlib.dump._state import State
 
 __all__ = [
     "CapsuleWriter",
@@ -77,10 +79,14 @@ class CapsuleWriter:
         self._old = old
         self._nbytes = 0
         self._json = 0
+        self._state_at = 0
         self.stored: Stored | None = None
 
-    def start(self, call: Call, blobs: Sequence[Blob]) -> None:
-        """Publish the call with status ``started`` and its inputs, all or nothing."""
+    def start(self, call: Call, blobs: Sequence[Blob], *, stepped: bool = False) -> None:
+        """Publish the call with status ``started`` and its inputs, all or nothing.
+
+        The state of a ``stepped`` call can be changed while it goes on.
+        """
         hidden = self._hidden
         published = False
         try:
@@ -89,7 +95,10 @@ class CapsuleWriter:
                 buffers, placed = entry_buffers(blobs)
                 self._nbytes = write_file(f"{hidden}/inputs.safetensors", buffers)
                 self.stored = Stored(f"{self.path}/inputs.safetensors", placed)
-            self._json = write_file(f"{hidden}/call.json", (encode_call(call),))
+            text = encode_call(call)
+            if stepped:
+                text, self._state_at = with_room(text, call)
+            self._json = write_file(f"{hidden}/call.json", (text,))
             os.rename(hidden, self.path)  # noqa: PTH104
             published = True
         finally:
@@ -100,9 +109,9 @@ class CapsuleWriter:
         """Return whether the budget has room for as many bytes more, before they are copied."""
         return self._reserve is None or self._reserve(self.sequence, nbytes)
 
-    def update(self, call: Call) -> None:
-        """Replace ``call.json`` of a call that goes on."""
-        replace_file(self.path, "call.json", (encode_call(call),))
+    def update(self, state: State) -> None:
+        """Change the state of a stepped call that goes on."""
+        write_state(f"{self.path}/call.json", self._state_at, state)
 
     def finish(self, call: Call, blobs: Sequence[Blob] = ()) -> None:
         """Add the outputs and replace ``call.json``; until then the call is ``started``."""

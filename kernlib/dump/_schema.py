@@ -159,6 +159,7 @@ class Call(_Record, frozen=True, kw_only=True):
     sequence: int
     api: str
     status: Status
+    yielded: Yielded | None = None  # beside the status: the two change together while it runs
     started_at: str
     finished_at: str | None = None
     parent: int | None = None
@@ -170,7 +171,6 @@ class Call(_Record, frozen=True, kw_only=True):
     arguments: Arguments
     receiver: Receiver | None = None
     result: Node | None = None
-    yielded: Yielded | None = None
     views: tuple[View, ...] = ()
     storages: tuple[Storage, ...] = ()
     changed: tuple[Change, ...] = ()

@@ -124,7 +124,7 @@ class DumpSink:
                 session.count_error()
                 return
             undo.pop_all()
-            writer.start(record, blobs)
+            writer.start(record, blobs, stepped=isinstance(call, SteppedCall))
         call.state[self] = _Open(recording, writer, encoder, record)
 
     def returned(self, call: Call, result: object) -> None:
@@ -173,8 +173,7 @@ class DumpSink:
     def _update(self, call: SteppedCall, status: Literal["started", "suspended"]) -> None:
         opened = call.state.get(self)
         if opened is not None and opened.recording.is_of_this_process:
-            record = msgspec.structs.replace(opened.call, status=status, yielded=yielded(call))
-            opened.writer.update(record)
+            opened.writer.update(dump.State(status=status, yielded=yielded(call)))
 
     def failed(self) -> None:
         """Count a call that could not be recorded; a full disk is no reason to fail again."""
