@@ -25,7 +25,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--kills",
         type=int,
-        default=200,
+        default=100,
         metavar="NUMBER",
         help="how many recording processes are killed at a random moment (default: %(default)s)",
     )

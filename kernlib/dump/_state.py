@@ -1,4 +1,4 @@
-"""The state of a call that goes on, in its file."""
+"""The state of a call that goes on."""
 
 from __future__ import annotations
 
