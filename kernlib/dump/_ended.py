@@ -56,8 +56,9 @@ class Freed(NamedTuple):
 class Ended:
     """The capsules of an ended session, oldest first.
 
-    Those that its end left unfinished are the evidence of it, with the set-up calls that are
-    needed to run them again, and with what cannot be read; all others may go.
+    The evidence are those that a replay would choose (the calls that never ended, else the last
+    one that raised), with the set-up calls that are needed to run them again, and with what cannot
+    be read; all others may go.
     """
 
     def __init__(self, path: str) -> None:
@@ -67,12 +68,15 @@ class Ended:
         entries: list[CallEntry] = []
         with contextlib.suppress(OSError):  # somebody removed it, or it may not be read
             entries = list_calls(Path(path))
-        crashed = any(entry.status in _UNFINISHED for entry in entries)
+        suspects = {entry.sequence for entry in entries if entry.status in _UNFINISHED}
+        if not suspects:
+            suspects = {entry.sequence for entry in entries if entry.status == "raised"}
+            suspects = {max(suspects)} if suspects else suspects
         for entry in entries:
             folder = str(entry.path)
             if _is_debris(entry):
                 self._removable.appendleft(_Capsule(folder, _size(folder), 0))
-            elif _is_evidence(entry, crashed=crashed):
+            elif _is_evidence(entry, suspects):
                 self._evidence.append(_Capsule(folder, _size(folder), 0))
             else:
                 self._removable.append(_Capsule(folder, _size(folder), 1))
@@ -136,8 +140,9 @@ def _is_debris(entry: CallEntry) -> bool:
     return entry.problem is not None and not os.path.lexists(entry.path / "call.json")
 
 
-def _is_evidence(entry: CallEntry, *, crashed: bool) -> bool:
-    return entry.status is None or entry.status in _UNFINISHED or (crashed and entry.setup)
+def _is_evidence(entry: CallEntry, suspects: set[int]) -> bool:
+    needed = entry.setup and bool(suspects)
+    return entry.status is None or entry.sequence in suspects or needed
 
 
 def _size(folder: str) -> int:

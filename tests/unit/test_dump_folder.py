@@ -186,6 +186,21 @@ def test_what_a_process_was_at_when_it_died_stays_with_its_set_up(tmp_path):
     assert found.evidence == found.bytes > 2 * SIZE
 
 
+def test_the_last_call_that_raised_stays_where_none_was_running(tmp_path):
+    def work(session):
+        record(session, 1, setup=True)
+        record(session, 2, status="raised")
+        record(session, 3, status="raised")
+        record(session, 4)
+
+    path = dead(tmp_path, work)
+    session = writer(tmp_path, max_calls=2)
+    for number in range(1, 9):
+        record(session, number)
+    assert calls(path) == [1, 3]
+    assert calls(session.path) == [7, 8]
+
+
 def test_set_up_calls_of_the_dead_go_where_nothing_needs_them(tmp_path):
     path = dead(tmp_path, lambda session: record(session, 1, setup=True))
     session = writer(tmp_path, max_calls=1, max_bytes=4000)
