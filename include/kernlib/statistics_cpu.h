@@ -37,7 +37,7 @@ using Counter = std::conditional_t<sizeof(Bits) == 1, uint16_t, std::make_unsign
 static_assert(kBlock <= std::numeric_limits<uint16_t>::max());
 
 // A block that is supposed to be calm: finite, and its sum no danger. If the keys say otherwise
-// afterwards, only they are right.
+// afterwards, they alone mean anything.
 template <typename Format>
 KERNLIB_ALWAYS Tally<Format> tally_calm(const typename Format::Bits* elements, int64_t count) {
   Tally<Format> tally;
