@@ -325,6 +325,19 @@ def test_other_hosts_that_fell_silent_have_no_fair_share(tmp_path):
     assert len(calls(session.path)) == 100 // 8
 
 
+def test_clocks_that_run_ahead_are_no_obstacle(tmp_path):
+    path = foreign(tmp_path, "20990101T000000Z-far-1", calls=4)
+    os.utime(path / "usage.json", (4e9, 4e9))
+    gone = dead(tmp_path, lambda session: [record(session, at) for at in range(1, 5)])
+    gone = gone.rename(tmp_path / "20990101T000001Z-near-1")
+    session = writer(tmp_path, max_calls=10)
+    for number in range(1, 20):
+        record(session, number)
+    assert calls(path) == [1]
+    assert not gone.exists()
+    assert len(calls(session.path)) == 10 - 4
+
+
 def test_a_folder_that_only_another_host_said_is_ended_is_cleared(tmp_path):
     path = foreign(tmp_path, "20200101T000000Z-far-1", ended=True)
     session = writer(tmp_path, max_calls=1)
