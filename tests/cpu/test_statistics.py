@@ -239,12 +239,14 @@ def test_a_forked_child_does_not_wait_for_threads_that_it_has_not(fused, team): 
 def test_a_process_may_end_while_the_kernel_is_built(tmp_path):
     """The first statistics are Python's, and nothing waits; another process finds the kernel."""
     code = """
-import torch
+import time, torch
 from kernlib._statistics import FusedStatistics
 from kernlib.config import get_config
 
 fused = FusedStatistics(get_config(), lambda tensor: "by Python")
 print(fused(torch.ones(3)))
+while not list(get_config().workspace.glob("generated/*/*")):
+    time.sleep(0.01)
 """
     done = run(code, KERNLIB_WORKSPACE=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "by Python\n", "")
