@@ -51,7 +51,7 @@ class Way:
     native: bool = True
 
     def __str__(self) -> str:
-        writer = "" if self.level is Level.DUMP else ", native" if self.native else ", structlog"
+        writer = "" if self.level > Level.ARGS else ", native" if self.native else ", structlog"
         if self.form == "ring":
             writer = "" if self.native else ", Python"
         return f"{self.level.name.lower()} {self.form}{writer}"
