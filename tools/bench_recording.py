@@ -122,6 +122,20 @@ def warm_up(way: Way, recording: Recording, tensors: list[torch.Tensor]) -> None
         expect(bool(capsules), "a capsule at level dump")
 
 
+def start_alone(recording: Recording, tensors: list[torch.Tensor]) -> Call:
+    """Return the native call that records the start of a call, without Python's part around it."""
+    target = recording.sink.native
+    names = ["attend", *(f"args[{at}]" for at in range(len(tensors))), "scale"]
+    site = target.add_site("\0".join(names).encode(), b"attend\0result")
+    started, number = target.started, target.number
+
+    def start(*tensors: torch.Tensor, scale: float) -> object:
+        return started(number, site, 1, 0, False, *tensors, scale)  # noqa: FBT003 - not capturing
+
+    expect(bool(start(*tensors, scale=0.5)), "the native recorder takes the call")
+    return start
+
+
 def switched_off_again(folder: Path) -> Call:
     """Return the api after it was recorded and then let go: it runs its own code again."""
     again = FunctionType(
@@ -167,6 +181,8 @@ def measure(tensors: list[torch.Tensor], rounds: int, folder: Path, most: Level)
         recording = make(way, folder, len(tensors))
         warm_up(way, recording, tensors)
         calls[str(way)] = (recording.call, way.calls)
+        if way.level is Level.ARGS and way.native:
+            calls[f"  its start alone, {way.form}"] = (start_alone(recording, tensors), way.calls)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):  # interleaved, so that drift meets every way alike
         for name, (call, count) in calls.items():
