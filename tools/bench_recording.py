@@ -30,6 +30,7 @@ from kernlib.logging._decorator import connect
 from kernlib.logging._switch import Switch
 
 Call = Callable[..., object]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 PATIENCE_SECONDS = 60
 SIZES = {"small": (8, 32, 64), "large": (64, 1024, 64)}
 
@@ -122,18 +123,14 @@ def warm_up(way: Way, recording: Recording, tensors: list[torch.Tensor]) -> None
         expect(bool(capsules), "a capsule at level dump")
 
 
-def start_alone(recording: Recording, tensors: list[torch.Tensor]) -> Call:
+def start_alone(recording: Recording, tensors: list[torch.Tensor]) -> tuple[Call, Arguments]:
     """Return the native call that records the start of a call, without Python's part around it."""
     target = recording.sink.native
     names = ["attend", *(f"args[{at}]" for at in range(len(tensors))), "scale"]
     site = target.add_site("\0".join(names).encode(), b"attend\0result")
-    started, number = target.started, target.number
-
-    def start(*tensors: torch.Tensor, scale: float) -> object:
-        return started(number, site, 1, 0, False, *tensors, scale)  # noqa: FBT003 - not capturing
-
-    expect(bool(start(*tensors, scale=0.5)), "the native recorder takes the call")
-    return start
+    arguments = (target.number, site, 1, 0, False, *tensors, 0.5)
+    expect(bool(target.started(*arguments)), "the native recorder takes the call")
+    return target.started, (arguments, {})
 
 
 def switched_off_again(folder: Path) -> Call:
@@ -153,11 +150,12 @@ def switched_off_again(folder: Path) -> Call:
     return again
 
 
-def one_round(call: Call, tensors: list[torch.Tensor], count: int) -> float:
+def one_round(call: Call, arguments: Arguments, count: int) -> float:
     """Return the nanoseconds a call takes, averaged over ``count`` calls."""
+    args, kwargs = arguments
     begin = time.perf_counter_ns()
     for _ in range(count):
-        call(*tensors, scale=0.5)
+        call(*args, **kwargs)
     return (time.perf_counter_ns() - begin) / count
 
 
@@ -169,24 +167,25 @@ def expect(holds: bool, what: str) -> None:  # noqa: FBT001 - reads as a sentenc
 def measure(tensors: list[torch.Tensor], rounds: int, folder: Path, most: Level) -> None:
     """Print what every way costs with these tensors."""
     filtered, off = Config(log_level=Level.DUMP, exclude=("attend",)), Config()
-    calls: dict[str, tuple[Call, int]] = {
-        "bare": (attend, 20_000),
-        "off": (recorded(attend, API, build_recorder(off)), 20_000),
-        "filtered": (recorded(attend, API, build_recorder(filtered)), 20_000),
-        "off again": (switched_off_again(folder), 20_000),
+    given: Arguments = (tuple(tensors), {"scale": 0.5})
+    calls: dict[str, tuple[Call, Arguments, int]] = {
+        "bare": (attend, given, 20_000),
+        "off": (recorded(attend, API, build_recorder(off)), given, 20_000),
+        "filtered": (recorded(attend, API, build_recorder(filtered)), given, 20_000),
+        "off again": (switched_off_again(folder), given, 20_000),
     }
     same = [name for name in ("off", "filtered") if calls[name][0] is attend]
     expect(same == ["off", "filtered"], "off and filtered return the function itself")
     for way in (way for way in WAYS if way.level <= most):
         recording = make(way, folder, len(tensors))
         warm_up(way, recording, tensors)
-        calls[str(way)] = (recording.call, way.calls)
+        calls[str(way)] = (recording.call, given, way.calls)
         if way.level is Level.ARGS and way.native:
-            calls[f"  its start alone, {way.form}"] = (start_alone(recording, tensors), way.calls)
+            calls[f"  its start alone, {way.form}"] = (*start_alone(recording, tensors), way.calls)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):  # interleaved, so that drift meets every way alike
-        for name, (call, count) in calls.items():
-            times[name].append(one_round(call, tensors, count))
+        for name, (call, arguments, count) in calls.items():
+            times[name].append(one_round(call, arguments, count))
     bare = statistics.median(times["bare"])
     for name, values in times.items():
         middle = statistics.median(values)
