@@ -24,16 +24,21 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Things that Python holds by number. Filled under a lock, read without one: Python removes nothing
-// that a call of its own may still use.
+// Things that Python holds by number. There is no lock that a fork could leave closed, and none is
+// needed: Python removes nothing that a call of its own may still use.
 template <typename Item, size_t kMost>
 class Table {
  public:
+  // Returns the item's number, or -1 for one too many, which is deleted.
   int64_t add(Item* item) {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    if (count_ == kMost) return -1;
-    items_[count_].store(item, std::memory_order_release);
-    return static_cast<int64_t>(count_++);
+    const size_t number = count_.fetch_add(1, std::memory_order_relaxed);
+    if (number >= kMost) {
+      count_.store(kMost, std::memory_order_relaxed);
+      delete item;
+      return -1;
+    }
+    items_[number].store(item, std::memory_order_release);
+    return static_cast<int64_t>(number);
   }
 
   Item& at(int64_t number) const {
@@ -52,8 +57,7 @@ class Table {
   }
 
  private:
-  std::mutex mutex_;
-  size_t count_ = 0;
+  std::atomic<size_t> count_{0};
   std::atomic<Item*> items_[kMost] = {};
 };
 

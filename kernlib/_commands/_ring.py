@@ -140,15 +140,14 @@ class _Row:
     start: Record | None = None
     end: Record | None = None
 
-    def cells(self, running: set[int]) -> tuple[str, ...]:
+    def cells(self, states: dict[int, str]) -> tuple[str, ...]:
         record = self.start or self.end
         assert record is not None  # noqa: S101 - a row is made for a record
         told = _values(self.start) if self.start is not None else "(its start was overwritten)"
         if self.end is not None and self.end.kind.name == "RAISE":
             told += f" raised {_values(self.end)}"
         took = f"{self.end.nanoseconds / 1000:.1f}" if self.end is not None else "?"
-        if record.call in running:
-            took = "running"
+        took = states.get(record.call, took)
         clock = record.timestamp[11:-1]
         api, told = _printable(record.api), _printable(told)
         return str(record.call), clock, str(record.thread), took, api, told
@@ -164,7 +163,7 @@ def _rows(records: Sequence[Record]) -> dict[int, _Row]:
         row = rows.setdefault(record.call, _Row())
         if record.kind.name == "CALL":
             row.start = record
-        else:
+        elif record.kind.name in {"RETURN", "RAISE"}:
             row.end = record
     return dict(sorted(rows.items()))
 
@@ -175,7 +174,8 @@ def _print_table(options: argparse.Namespace, found: Ring, records: Sequence[Rec
 
     rows = _rows(records)
     shown = list(rows.values())[-options.last :]
-    running = {record.call for record in found.unfinished()}
+    states = {record.call: "running" for record in found.unfinished()}
+    states |= {record.call: "waiting" for record in found.waiting()}
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 4000)
     print("\n".join(_head(options.file, found, len(rows), len(shown))))
     table = Table(box=None, pad_edge=False)
@@ -183,7 +183,7 @@ def _print_table(options: argparse.Namespace, found: Ring, records: Sequence[Rec
         table.add_column(title, justify="right" if title in {"call", "us"} else "left",
                          overflow="fold")  # fmt: skip
     for row in shown:
-        table.add_row(*row.cells(running))
+        table.add_row(*row.cells(states))
     if shown:
         with console.capture() as captured:
             console.print(table)
@@ -220,6 +220,6 @@ def _process(facts: dict[str, Any]) -> str:
 def _end(found: Ring) -> str:
     running = found.unfinished()
     if not running:
-        return "Every call that is left has ended."
+        return "No call that is left was running at the end."
     names = ", ".join(f"#{record.call} {_printable(record.api)}" for record in running)
     return f"Without an end, so running now or when the process died: {names}"

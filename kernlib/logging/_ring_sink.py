@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,11 +22,10 @@ from kernlib.logging._short_way import NativeRecorder, NativeTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     import torch
 
-    from kernlib.logging._call import Call, RecordedApi
+    from kernlib.logging._call import Call, RecordedApi, SteppedCall
 
 __all__ = ["RingSink"]
 
@@ -56,7 +56,8 @@ class RingSink:
             )
         self.level = config.log_level
         self._filter = NameFilter(config.include, config.exclude)
-        self._template = _DEFAULT_PLACE if config.log_dest == "stderr" else config.log_dest
+        template = _DEFAULT_PLACE if config.log_dest == "stderr" else config.log_dest
+        self._template = str(Path(template).absolute())
         self._capacity = config.ring_bytes // ring.ALIGNMENT * ring.ALIGNMENT
         self._facts = facts
         self._functions = native
@@ -93,6 +94,14 @@ class RingSink:
     def raised(self, call: Call, error: BaseException) -> None:
         """Write the exception's type and first line; at every level."""
         self._append(ring.Kind.RAISE, call, {"error": error_line(error)})
+
+    def suspended(self, call: SteppedCall) -> None:
+        """Write that a body waits for its caller: it is not what ends the process."""
+        self._append(ring.Kind.SUSPEND, call, {})
+
+    def resumed(self, call: SteppedCall) -> None:
+        """Write that a body goes on."""
+        self._append(ring.Kind.RESUME, call, {})
 
     def failed(self) -> None:
         """Do nothing: the recorder warns and counts."""

@@ -56,6 +56,8 @@ class Kind(enum.IntEnum):
     CALL = 1
     RETURN = 2
     RAISE = 3
+    SUSPEND = 4
+    RESUME = 5
 
 
 class Tag(enum.IntEnum):

@@ -30,9 +30,12 @@ from kernlib.ring._record import Record
 from kernlib.ring._values import Described, decode_values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 __all__ = ["Ring", "read_ring"]
+
+_STILL = (Kind.RETURN, Kind.RAISE, Kind.SUSPEND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,17 @@ class Ring:
     problems: tuple[str, ...] = field(default=())
 
     def unfinished(self) -> tuple[Record, ...]:
-        """Return the calls whose end is not there: they were running, oldest first."""
-        ended = {record.call for record in self.records if record.kind is not Kind.CALL}
+        """Return the starts of calls that were running: not ended, and not waiting."""
+        return self._starts(lambda last: last not in _STILL)
+
+    def waiting(self) -> tuple[Record, ...]:
+        """Return the starts of generators and coroutines that were waiting for their callers."""
+        return self._starts(lambda last: last is Kind.SUSPEND)
+
+    def _starts(self, admits: Callable[[Kind], bool]) -> tuple[Record, ...]:
+        last = {record.call: record.kind for record in self.records}
         starts = (record for record in self.records if record.kind is Kind.CALL)
-        return tuple(record for record in starts if record.call not in ended)
+        return tuple(record for record in starts if admits(last[record.call]))
 
 
 class _Page(NamedTuple):

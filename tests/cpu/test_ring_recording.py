@@ -234,6 +234,47 @@ def test_a_recorder_that_was_let_go_gives_its_memory_back(tmp_path, native):
         assert mapped() == 0
 
 
+def stream(x):
+    yield x
+    yield x
+
+
+@pytest.mark.parametrize("written", ["native", "python"])
+def test_a_generator_is_told_to_wait_and_to_go_on(recordings, written):
+    from kernlib.logging import Recorder
+
+    sink = recordings.sinks[written]
+    recorder = Recorder([sink])
+    recorded(attend, Api("attend", attend), recorder)(X)
+    running = recorded(stream, Api("stream", stream), recorder)(X)
+    next(running)
+    (waiting,) = ring.read_ring(sink.path).waiting()
+    assert (waiting.api, ring.read_ring(sink.path).unfinished()) == ("stream", ())
+    assert list(running) == [X]
+    kinds = [record.kind.name for record in ring.read_ring(sink.path).records]
+    assert kinds == ["CALL", "RETURN", "CALL", "SUSPEND", "RESUME", "SUSPEND", "RESUME", "RETURN"]
+    assert ring.read_ring(sink.path).waiting() == ()
+
+
+def test_the_folder_of_a_ring_does_not_change_with_the_process(tmp_path, native, monkeypatch):
+    from kernlib.logging import Recorder
+
+    monkeypatch.chdir(tmp_path)
+    here = []
+    config = Config(log_level=Level.ARGS, log_format="ring", log_dest="calls.ring")
+    sink = RingSink(config, dict, lambda: native if here else None)
+    public = recorded(attend, Api("attend", attend), Recorder([sink]))
+    public(X)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    here.append(True)
+    public(X)
+    public(X)
+    assert sink.native is not None
+    assert sink.path == tmp_path / "calls.ring"
+    assert len(ring.read_ring(sink.path).records) == 6
+
+
 PROGRAM = textwrap.dedent(
     """
     import os, signal, sys, time

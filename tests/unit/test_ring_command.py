@@ -53,6 +53,23 @@ def test_the_table_tells_of_calls_and_of_what_was_running(path, capsys):
     assert lines[-1].endswith("when the process died: #3 rms_norm")
 
 
+def test_a_generator_that_waits_is_not_said_to_run(path, capsys):
+    write(
+        path,
+        ("CALL", 1, "stream", {"x": X}),
+        ("SUSPEND", 1, "stream", {}),
+        ("CALL", 2, "stream", {"x": X}),
+        ("SUSPEND", 2, "stream", {}),
+        ("RESUME", 2, "stream", {}),
+    )
+    lines = shown(capsys, path)[1].splitlines()
+    assert "waiting" in lines[3]
+    assert "running" in lines[4]
+    assert lines[-1].endswith("died: #2 stream")
+    write(path, ("RETURN", 2, "stream", {"result": None}))
+    assert "No call that is left was running" in shown(capsys, path)[1]
+
+
 def test_json_gives_one_object_a_record(path, capsys):
     three_calls(path)
     _, text = shown(capsys, path, "--json")
