@@ -23,6 +23,7 @@ __all__ = [
     "LoadError",
     "MissingArtifactError",
     "NotReplayableError",
+    "RecordingError",
     "RegistryError",
     "RingError",
     "SelectionError",
@@ -217,28 +218,24 @@ class RegistryError(KernlibError):
         return f"api {self.api!r}: {self.problem}"
 
 
-class CapsuleError(KernlibError):
+class RecordingError(KernlibError):
+    """Base of the errors about what a recorder has written."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+class CapsuleError(RecordingError):
     """A recorded session or capsule is torn, hostile, or of a version that cannot be read."""
 
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(path, problem)
-        self.path = path
-        self.problem = problem
 
-    def __str__(self) -> str:
-        return f"{self.path}: {self.problem}"
-
-
-class RingError(KernlibError):
+class RingError(RecordingError):
     """A file is no ring of recorded calls, or cannot be read."""
-
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(path, problem)
-        self.path = path
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.problem}"
 
 
 class SelectionError(KernlibError):

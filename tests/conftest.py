@@ -7,6 +7,7 @@ from pathlib import Path
 
 import capabilities
 import pytest
+from fork_server import ForkServer
 
 _PATCH = pytest.StashKey()
 _SCRATCH = pytest.StashKey()
@@ -93,3 +94,11 @@ def kills(request):
 def repository():
     """Return the folder of the checkout."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Return a process that has torch loaded and runs programs in forked children."""
+    server = ForkServer(tmp_path_factory.mktemp("children"))
+    yield server
+    server.close()

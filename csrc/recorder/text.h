@@ -101,30 +101,47 @@ inline bool is_contiguous(const DLTensor& tensor) {
   return true;
 }
 
-class ConsoleWriter {
+// What both formats write alike.
+class TextWriter {
  public:
-  explicit ConsoleWriter(std::string& out) : out_(out) {}
+  explicit TextWriter(std::string& out) : out_(out) {}
 
-  bool none() { return word("None"); }
-  bool boolean(bool value) { return word(value ? "True" : "False"); }
   bool integer(int64_t value) {
     append_integer(out_, value);
     return true;
   }
+  void begin_list(size_t) { out_ += '['; }
+  bool end_list() { return word("]"); }
+
+ protected:
+  bool word(const char* word) {
+    out_ += word;
+    return true;
+  }
+  bool quoted(std::string_view text, char quote) {
+    if (!is_plain(text)) return false;
+    out_ += quote;
+    out_.append(text) += quote;
+    return true;
+  }
+
+  std::string& out_;
+};
+
+class ConsoleWriter : public TextWriter {
+ public:
+  using TextWriter::TextWriter;
+
+  bool none() { return word("None"); }
+  bool boolean(bool value) { return word(value ? "True" : "False"); }
   bool number(double value) {
     if (std::isnan(value)) return word("nan");
     if (std::isinf(value)) return word(value > 0 ? "inf" : "-inf");
     append_float(out_, value, kRepr);
     return true;
   }
-  bool text(std::string_view text) {
-    if (!is_plain(text)) return false;
-    out_.append("'").append(text).append("'");
-    return true;
-  }
-  void begin_list(size_t) { out_ += '['; }
+  bool text(std::string_view text) { return quoted(text, '\''); }
   void next_item() { out_ += ", "; }
-  bool end_list() { return word("]"); }
   bool tensor(const TensorFacts& facts) {
     const DLTensor& tensor = *facts.tensor;
     out_.append(facts.dtype).append("[");
@@ -136,41 +153,23 @@ class ConsoleWriter {
       out_ += ") ";
     }
     out_.append(facts.device).append(" align");
-    append_integer(out_, alignment(facts.address()));
-    return true;
+    return integer(alignment(facts.address()));
   }
-
- private:
-  bool word(const char* word) {
-    out_ += word;
-    return true;
-  }
-  std::string& out_;
 };
 
-class JsonWriter {
+class JsonWriter : public TextWriter {
  public:
-  explicit JsonWriter(std::string& out) : out_(out) {}
+  using TextWriter::TextWriter;
 
   bool none() { return word("null"); }
   bool boolean(bool value) { return word(value ? "true" : "false"); }
-  bool integer(int64_t value) {
-    append_integer(out_, value);
-    return true;
-  }
   bool number(double value) {
     if (!std::isfinite(value)) return none();
     append_float(out_, value, kJson);
     return true;
   }
-  bool text(std::string_view text) {
-    if (!is_plain(text)) return false;
-    out_.append("\"").append(text).append("\"");
-    return true;
-  }
-  void begin_list(size_t) { out_ += '['; }
+  bool text(std::string_view text) { return quoted(text, '"'); }
   void next_item() { out_ += ','; }
-  bool end_list() { return word("]"); }
   bool tensor(const TensorFacts& facts) {
     const DLTensor& tensor = *facts.tensor;
     out_.append(R"({"dtype":")").append(facts.dtype).append(R"(","shape":[)");
@@ -178,17 +177,9 @@ class JsonWriter {
     out_.append(R"(],"device":")").append(facts.device).append(R"(","stride":[)");
     append_sizes(out_, tensor.strides, tensor.ndim);
     out_ += R"(],"align":)";
-    append_integer(out_, alignment(facts.address()));
-    out_ += '}';
-    return true;
+    integer(alignment(facts.address()));
+    return word("}");
   }
-
- private:
-  bool word(const char* word) {
-    out_ += word;
-    return true;
-  }
-  std::string& out_;
 };
 
 }  // namespace kernlib::recorder

@@ -82,9 +82,8 @@ def _pack(artifact: Artifact, out: Path) -> Artifact:
         for earlier in _same_purpose(artifact, out):
             shutil.rmtree(earlier)
         hidden.rename(final)
-    except BaseException:
-        shutil.rmtree(hidden, ignore_errors=True)
-        raise
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)  # nothing is there once it has its name
     library = final / artifact.library.relative_to(artifact.path)
     return Artifact(final, library, artifact.size, artifact.sha256, artifact.key, artifact.record)
 

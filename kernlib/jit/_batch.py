@@ -162,9 +162,9 @@ def _ninja(scratch: Path, config: Config, tell: Tell | None) -> str:
                 lines.append(line)
                 if tell is not None and (step := _STEP.match(line)):
                     tell(int(step[1]), int(step[2]), step[3])
-        except BaseException:
+            child.wait()
+        finally:
             stop_ninja(child)
-            raise
     return "\n".join(lines) + "\n"
 
 

@@ -161,22 +161,22 @@ def begin_build(plan: BuildPlan, config: Config) -> Path:
 
 def _build(plan: BuildPlan, config: Config) -> Artifact:
     folder = begin_build(plan, config)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(discard, folder)
         begin = time.monotonic()
         with _progress(plan):
             status, log = _run_ninja(folder, config)
         error = failure(plan, config, log) if status else None
         seconds = time.monotonic() - begin
         if error is not None:
-            raise error  # noqa: TRY301 - the folder is to be discarded as after any other failure
+            raise error
         loader_logger(config).info(
             "built %s for %s (%s) in %.1f s: %s",
             plan.record.uri, plan.record.target, plan.record.mode, seconds, plan.key,
         )  # fmt: skip
-        return publish(folder, plan, config, seconds)
-    except BaseException:
-        discard(folder)
-        raise
+        artifact = publish(folder, plan, config, seconds)
+        undo.pop_all()
+    return artifact
 
 
 def _write_sources(plan: BuildPlan) -> None:
@@ -229,9 +229,8 @@ def _run_ninja(folder: Path, config: Config) -> tuple[int, str]:
         )  # fmt: skip
         try:
             child.wait()
-        except BaseException:
+        finally:
             stop_ninja(child)
-            raise
     text = log_path.read_text(encoding="utf-8", errors="replace")
     if config.jit_verbose:
         sys.stderr.write(text)
@@ -239,7 +238,9 @@ def _run_ninja(folder: Path, config: Config) -> tuple[int, str]:
 
 
 def stop_ninja(ninja: subprocess.Popen[bytes]) -> None:
-    """End a build: each compiler is in a group of its own that only ninja knows and ends."""
+    """End a build that still runs: each compiler is in a group that only ninja knows and ends."""
+    if ninja.poll() is not None:
+        return
     ninja.terminate()
     try:
         ninja.wait(_PATIENCE_SECONDS)

@@ -87,7 +87,9 @@ def _fault_of(status: int | None, log: str, tool: Tool, events: Sequence[Event])
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
-    """End the child's whole process group: a sanitizer may stand between us and it."""
+    """End a child that still runs and its group: a sanitizer may stand between us and it."""
+    if child.poll() is not None:
+        return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -119,10 +121,8 @@ def run_child(
             child.wait(timeout)
         except subprocess.TimeoutExpired:
             timed_out = True
+        finally:
             _stop(child)
-        except BaseException:
-            _stop(child)
-            raise
     log = (folder / "child.log").read_text(encoding="utf-8", errors="replace")
     events = read_events(folder / "events.jsonl")
     status = None if timed_out else child.returncode

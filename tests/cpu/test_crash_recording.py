@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import QUIET, ForkServer
+from fork_server import QUIET
 from recording_samples import arguments, check_whole
 
 from kernlib import dump, jit
@@ -20,13 +20,6 @@ UNFINISHED = "was being written when its process ended; its call never ran"
 REMOVED = "has no call.json: it is being removed, or was not copied whole"
 SETUP_CALLS = 2
 CALLS_IN_A_ROUND = 3
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = ForkServer(tmp_path_factory.mktemp("children"))
-    yield server
-    server.close()
 
 
 @pytest.fixture

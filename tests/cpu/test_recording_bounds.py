@@ -1,7 +1,6 @@
 """The variables that bound recording, in real processes: rules, the quota, one folder for all."""
 
 import pytest
-from fork_server import ForkServer
 from recording_samples import check_whole
 
 from kernlib import dump
@@ -42,13 +41,6 @@ os.write(gates[1][1], b"." * len(children))
 for pid in children:
     assert os.waitpid(pid, 0)[1] == 0
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = ForkServer(tmp_path_factory.mktemp("children"))
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from fork_server import ForkServer
 from recording_samples import check_whole
 
 from kernlib import dump
@@ -50,13 +49,6 @@ FORBIDDEN = """
         for path in (folder, os.path.join(folder, *os.listdir(folder))):
             os.chmod(path, 0o500 if at == 2 else 0o700)
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = ForkServer(tmp_path_factory.mktemp("children"))
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -5,19 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from fork_server import QUIET, ForkServer
+from fork_server import QUIET
 from recording_samples import check_whole
 
 from kernlib import dump
 
 pytestmark = pytest.mark.requires("gxx")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = ForkServer(tmp_path_factory.mktemp("children"))
-    yield server
-    server.close()
 
 
 @pytest.fixture

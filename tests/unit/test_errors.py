@@ -29,6 +29,7 @@ SAMPLES = {
     "LaunchError": ("silu_and_mul_fp16_256", "cuda:1", "invalid device context", 201),
     "RegistryError": ("rms_norm", "is claimed twice"),
     "RingError": (Path("/rings/7.ring"), "5 bytes are no ring"),
+    "RecordingError": (Path("/dumps"), "it cannot be read"),
     "CapsuleError": (Path("/dumps/000042-rms_norm"), "call.json is torn"),
     "SelectionError": ("no call 42 in /dumps", "Look with --list"),
     "NotReplayableError": ("call 42 rms_norm", ("x is opaque", "no receiver")),

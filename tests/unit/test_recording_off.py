@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from fork_server import ForkServer
 
 import kernlib
 
@@ -24,13 +23,6 @@ print(json.dumps(found))
 """
 METHODS = {"PagedDecode.__init__", "PagedDecode.plan", "PagedDecode.run"}
 FUNCTIONS = {*kernlib.__all__} - {"PagedDecode", "__version__", "kernel_api"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = ForkServer(tmp_path_factory.mktemp("children"))
-    yield server
-    server.close()
 
 
 @pytest.fixture
