@@ -7,7 +7,6 @@ from pathlib import Path
 
 import capabilities
 import pytest
-from fork_server import ForkServer
 
 _PATCH = pytest.StashKey()
 _SCRATCH = pytest.StashKey()
@@ -99,6 +98,8 @@ def repository():
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """Return a process that has torch loaded and runs programs in forked children."""
+    from fork_server import ForkServer
+
     server = ForkServer(tmp_path_factory.mktemp("children"))
     yield server
     server.close()
