@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernlib._checks import Check
     from kernlib.jit import KernelChoice
 
-__all__ = ["Api", "Registry", "positional_names", "registry"]
+__all__ = ["Api", "Registry", "argument_names", "positional_names", "registry"]
 
 
 def positional_names(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -28,12 +28,27 @@ def positional_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
 
 
+def argument_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """Return the names that arguments can have; None if any can, or the function does not tell."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    kinds = {parameter.kind for parameter in parameters}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return None
+    return tuple(parameter.name for parameter in parameters)
+
+
 @dataclass(frozen=True)
 class Api:
     """A decorated public function or method.
 
     ``kernels`` maps the api's own arguments to what it will build; ``setup`` marks a method
-    whose effects later methods of the same receiver rely on.
+    whose effects later methods of the same receiver rely on. ``outputs`` and ``workspaces`` name
+    arguments, or attributes as ``self.name``, whose contents before a call mean nothing (outputs)
+    or may be stale (workspaces); where a call's output shares memory with an input, as ``out=x``
+    does, the input's contents count.
     """
 
     name: str
@@ -42,6 +57,8 @@ class Api:
     checks: tuple[Check, ...] = ()
     setup: bool = False
     kind: Literal["function", "method", "staticmethod", "classmethod"] = "function"
+    outputs: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
 
     @property
     def module(self) -> str:
@@ -87,8 +104,10 @@ class Registry:
     def add(self, api: Api) -> None:
         """Register an api.
 
-        Raises RegistryError if another module of the package already claims the name.
+        Raises RegistryError if another module of the package already claims the name, or if an
+        output or a workspace is no argument of the function.
         """
+        _refuse_unknown_names(api)
         known = self._apis.get((api.package, api.name))
         if known is not None and known.module != api.module:
             raise RegistryError(
@@ -122,6 +141,23 @@ class Registry:
         return f"package {package!r} registers no such api" + (
             f"; close: {', '.join(close)}" if close else ""
         )
+
+
+def _refuse_unknown_names(api: Api) -> None:
+    for field in ("outputs", "workspaces"):
+        for name in getattr(api, field):
+            if not _accepts(api, name):
+                takes = ", ".join(argument_names(api.function) or ()) or "no arguments"
+                problem = f"{field} names {name!r}, but the function takes {takes}"
+                raise RegistryError(api.name, problem)
+
+
+def _accepts(api: Api, name: str) -> bool:
+    """Return whether a function may have an argument, or a receiver with the attribute."""
+    if name.startswith("self."):
+        return api.kind == "method" and name.removeprefix("self.").isidentifier()
+    names = argument_names(api.function)
+    return names is None or name in names
 
 
 registry = Registry()

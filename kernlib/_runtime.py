@@ -31,6 +31,8 @@ def kernel_api(
     kernels: Callable[..., tuple[KernelChoice, ...]] | None = None,
     checks: tuple[Check, ...] = (),
     setup: bool = False,
+    outputs: tuple[str, ...] = (),
+    workspaces: tuple[str, ...] = (),
 ) -> Callable[[Function], Function]: ...
 
 
@@ -40,6 +42,8 @@ def kernel_api(
     kernels: Callable[..., tuple[KernelChoice, ...]] | None = None,
     checks: tuple[Check, ...] = (),
     setup: bool = False,
+    outputs: tuple[str, ...] = (),
+    workspaces: tuple[str, ...] = (),
 ) -> Any:
     """Declare a public function or method an api: it can be recorded and replayed.
 
@@ -49,18 +53,23 @@ def kernel_api(
     ``kernels`` takes the api's own arguments and returns the kernels that it will build; with it
     a capsule carries their sources and a replay can rebuild them in another mode. ``checks`` are
     preconditions that a replay evaluates on recorded arguments. ``setup=True`` marks a method
-    whose effects on its receiver later calls rely on; ``__init__`` always is one.
+    whose effects on its receiver later calls rely on; ``__init__`` always is one. ``outputs`` and
+    ``workspaces`` name arguments (or attributes: ``self.name``) whose contents before a call mean
+    nothing or may be stale: a replay may fill them with anything.
 
     The call of a coroutine begins when it is first awaited, that of a generator with its first
     item; it ends when the body does, by itself or closed. Between the steps it is ``suspended``.
     What a generator yields, and what is sent into it, is counted and not recorded.
 
-    Raises RegistryError if another module of the same package claims the api's name.
+    Raises RegistryError if another module of the same package claims the api's name, or if an
+    output or a workspace is none of the function's arguments.
     """
 
     def decorate(target: Any) -> Any:  # noqa: ANN401 - functions and method descriptors
         plain = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
-        api = _api_of(plain, type(target), kernels, checks, setup=setup)
+        name, kind = _identity(plain, type(target))
+        makes = kind == "method" and name.endswith(".__init__")
+        api = Api(name, plain, kernels, checks, setup or makes, kind, outputs, workspaces)
         registry.add(api)
         public = process.declare(plain, api, build_recorder)
         return target if public is plain else _wrapped_like(target, public)
@@ -72,27 +81,20 @@ def kernel_api(
 _KINDS: dict[str, Kind] = {"self": "method", "cls": "classmethod"}
 
 
-def _api_of(
-    function: Callable[..., Any],
-    descriptor: type,
-    kernels: Callable[..., tuple[KernelChoice, ...]] | None,
-    checks: tuple[Check, ...],
-    *,
-    setup: bool,
-) -> Api:
+def _identity(function: Callable[..., Any], descriptor: type) -> tuple[str, Kind]:
+    """Return the name of an api and what it is to its class."""
     name = function.__qualname__.rpartition("<locals>.")[2]
-    kind: Kind = "function"
     if descriptor is staticmethod:
-        kind = "staticmethod"
-    elif descriptor is classmethod:
-        kind = "classmethod"
-    elif "." in name:
-        # Under @staticmethod or @classmethod a function looks like a method; its first argument
-        # must not be taken for a receiver, whose memory is not an argument's.
-        first = next(iter(positional_names(function)), "self")
-        kind = _KINDS.get(first, "staticmethod") if not name.endswith(".__init__") else "method"
-    setup = setup or (kind == "method" and name.endswith(".__init__"))
-    return Api(name, function, kernels, checks, setup, kind)
+        return name, "staticmethod"
+    if descriptor is classmethod:
+        return name, "classmethod"
+    if "." not in name:
+        return name, "function"
+    if name.endswith(".__init__"):
+        return name, "method"
+    # Under @staticmethod or @classmethod a function looks like a method; its first argument
+    # must not be taken for a receiver, whose memory is not an argument's.
+    return name, _KINDS.get(next(iter(positional_names(function)), "self"), "staticmethod")
 
 
 def _wrapped_like(target: object, outcome: Callable[..., Any]) -> object:

@@ -39,7 +39,7 @@ def activation_kernels(
     return (_choice(x.device, backend),)
 
 
-@kernel_api(kernels=activation_kernels)
+@kernel_api(kernels=activation_kernels, outputs=("out",))
 def silu_and_mul(x: Tensor, *, out: Tensor | None = None, backend: str | None = None) -> Tensor:
     """Return ``silu(x[..., :d]) * x[..., d:]``.
 

@@ -42,7 +42,7 @@ def norm_kernels(x: Tensor, *_operands: object, **_options: object) -> tuple[Ker
     return (_choice(x.device),)
 
 
-@kernel_api(kernels=norm_kernels, checks=RMS_NORM_CHECKS)
+@kernel_api(kernels=norm_kernels, checks=RMS_NORM_CHECKS, outputs=("out",))
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6, *, out: Tensor | None = None) -> Tensor:
     """Scale every row of ``x`` to a root mean square of one, then by ``weight``.
 

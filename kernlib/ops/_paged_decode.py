@@ -150,7 +150,7 @@ class PagedDecode:
         return_lse: Literal[True],
     ) -> tuple[Tensor, Tensor]: ...
 
-    @kernel_api(kernels=run_kernels, checks=PAGED_DECODE_CHECKS)
+    @kernel_api(kernels=run_kernels, checks=PAGED_DECODE_CHECKS, outputs=("out",))
     def run(
         self,
         q: Tensor,

@@ -3,6 +3,8 @@
 import pytest
 
 from kernlib._registry import Api, Registry
+from kernlib._registry import registry as global_registry
+from kernlib._runtime import kernel_api
 from kernlib.errors import RegistryError
 
 
@@ -57,3 +59,36 @@ def test_the_class_of_a_method_is_found_in_its_own_module():
     assert api.owner_class() is Box
     with pytest.raises(RegistryError, match="no class Missing"):
         Api("Missing.run", Box.run, kind="method").owner_class()
+
+
+@pytest.mark.parametrize("field", ["outputs", "workspaces"])
+def test_an_output_or_workspace_that_is_no_argument_is_refused(field):
+    registry = Registry()
+    with pytest.raises(RegistryError, match=f"{field} names 'y', but the function takes x"):
+        registry.add(Api("norm", norm, **{field: ("x", "y")}))
+    assert list(registry) == []
+    with pytest.raises(RegistryError, match=r"names 'self\.pages'"):  # a function has no receiver
+        registry.add(Api("norm", norm, **{field: ("self.pages",)}))
+
+
+@pytest.mark.parametrize("field", ["outputs", "workspaces"])
+def test_arguments_attributes_and_open_signatures_are_accepted(field):
+    registry = Registry()
+    registry.add(Api("norm", norm, **{field: ("x",)}))
+    registry.add(Api("Box.run", Box.run, kind="method", **{field: ("self.scratch",)}))
+    registry.add(Api("anything", lambda **named: named, **{field: ("scratch",)}))
+
+
+@pytest.mark.parametrize("field", ["outputs", "workspaces"])
+def test_the_decorator_refuses_a_name_that_the_function_does_not_have(field):
+    with pytest.raises(RegistryError, match=f"{field} names 'scratch'"):
+        kernel_api(**{field: ("scratch",)})(norm)
+
+
+def test_the_decorator_hands_outputs_and_workspaces_to_the_registry():
+    @kernel_api(outputs=("out",), workspaces=("scratch",))
+    def scan(x, *, out=None, scratch=None):
+        return x, out, scratch
+
+    api = global_registry.get(scan.__module__.partition(".")[0], "scan")
+    assert (api.outputs, api.workspaces) == (("out",), ("scratch",))
