@@ -7,7 +7,7 @@ said before it died can be read.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -22,10 +22,13 @@ __all__ = [
     "EventLog",
     "Found",
     "Noted",
+    "Placed",
+    "PlacedView",
     "Raised",
     "Refused",
     "Request",
     "Stage",
+    "Trampled",
     "read_events",
 ]
 
@@ -87,6 +90,57 @@ class BuildFailed(msgspec.Struct, frozen=True, tag_field="event", tag="build_fai
     message: str
 
 
+class PlacedView(msgspec.Struct, frozen=True):
+    """A tensor on a placed storage; ``stride`` and ``offset`` count elements.
+
+    ``unit`` is what an index of the first dimension counts, in the singular.
+    """
+
+    path: str
+    dtype: str
+    itemsize: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+    unit: str = "row"
+
+
+class Placed(msgspec.Struct, frozen=True, tag_field="event", tag="placed"):
+    """Where a storage lies in the child.
+
+    ``storage`` is its number in the call, -1 for memory that the api allocates itself. ``before``
+    and ``after`` are the bytes of padding that touch it, ``guard`` those beyond the padding, on
+    either side, where every access faults; all are 0 on plain memory.
+    """
+
+    storage: int
+    device: str
+    address: int
+    nbytes: int
+    views: tuple[PlacedView, ...] = ()
+    before: int = 0
+    after: int = 0
+    guard: int = 0
+
+    @property
+    def paths(self) -> list[str]:
+        """The names of the tensors on this storage."""
+        return [view.path for view in self.views]
+
+
+class Trampled(msgspec.Struct, frozen=True, tag_field="event", tag="trampled"):
+    """Padding of a storage was overwritten.
+
+    ``offset`` counts bytes from the storage to the nearest of those: 0 is the byte that touches
+    it. ``nbytes`` is how many there are, up to the farthest.
+    """
+
+    argument: str
+    where: Literal["before", "after"]
+    offset: int
+    nbytes: int
+
+
 class Refused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):
     """The call cannot be run again."""
 
@@ -112,7 +166,9 @@ class Compared(msgspec.Struct, frozen=True, tag_field="event", tag="compared"):
     tolerance: str
 
 
-Event = Stage | Found | Noted | Built | BuildFailed | Refused | Raised | Compared
+Event = (
+    Stage | Found | Noted | Built | BuildFailed | Refused | Raised | Compared | Placed | Trampled
+)
 
 
 class EventLog:

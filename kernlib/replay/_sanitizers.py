@@ -27,7 +27,9 @@ class Fault:
     """What a tool or the operating system says about the end of a child.
 
     ``kind`` is the tool's own word (``heap-buffer-overflow``, ``SIGSEGV``); ``frames`` run from
-    the faulting function outwards.
+    the faulting function outwards. ``access`` is ``read`` or ``write`` of ``size`` bytes, where
+    that is known; ``region`` is the block of memory that the tool says was left, from its first
+    address to the one after its last. ``note`` says what could not be found out, and why.
     """
 
     kind: str
@@ -37,6 +39,10 @@ class Fault:
     address: int | None = None
     thread: str = ""
     count: int = 1
+    access: str = ""
+    size: int = 0
+    region: tuple[int, int] | None = None
+    note: str = ""
 
 
 # A path that holds blanks begins with a slash: what else stands before it, such as the ``const``
@@ -49,6 +55,7 @@ _HEAD = re.compile(r"^==\d+==\s*ERROR: AddressSanitizer: (?P<what>.+)$", re.MULT
 _ACCESS = re.compile(r"^(?P<direction>READ|WRITE) of size (?P<size>\d+)", re.MULTILINE)
 _SIGNAL_ACCESS = re.compile(r"The signal is caused by a (?P<direction>READ|WRITE) memory access")
 _WHERE = re.compile(r"^(0x[0-9a-f]+) is located (.+)$", re.MULTILINE)
+_REGION = re.compile(r"-byte region \[(0x[0-9a-f]+),(0x[0-9a-f]+)\)")
 _UNDEFINED = re.compile(
     r"^(?P<file>\S+?):(?P<line>\d+):\d+: runtime error: (?P<what>.+)$", re.MULTILINE
 )
@@ -74,12 +81,18 @@ def read_address_sanitizer(log: str) -> Fault | None:
     what = head["what"]
     kind = what.split()[0]
     text = what.split(" (pc ")[0]
-    if access := _ACCESS.search(body):
-        text = f"{kind}: {access['direction'].lower()} of {access['size']} bytes"
-    elif access := _SIGNAL_ACCESS.search(body):
-        text = f"{text}, a {access['direction'].lower()}"
+    access = _ACCESS.search(body) or _SIGNAL_ACCESS.search(body)
+    direction = access["direction"].lower() if access else ""
+    size = int(access["size"]) if access and "size" in access.groupdict() else 0
+    if size:
+        text = f"{kind}: {direction} of {size} bytes"
+    elif direction:
+        text = f"{text}, a {direction}"
+    region = None
     if where := _WHERE.search(body):
         text += f", {where[2].split(' [')[0]}"
+        bounds = _REGION.search(where[2])
+        region = (int(bounds[1], 16), int(bounds[2], 16)) if bounds else None
     address = re.search(r"address (0x[0-9a-f]+)", what)
     return Fault(
         kind,
@@ -87,6 +100,9 @@ def read_address_sanitizer(log: str) -> Fault | None:
         "AddressSanitizer",
         tuple(_frames(body.splitlines()[1:])),
         int(address[1], 16) if address else None,
+        access=direction,
+        size=size,
+        region=region,
     )
 
 
