@@ -21,25 +21,38 @@ __all__ = [
     "Event",
     "EventLog",
     "Found",
+    "Memory",
     "Noted",
     "Placed",
     "PlacedView",
     "Raised",
     "Refused",
     "Request",
+    "Scratch",
     "Stage",
     "Trampled",
     "read_events",
 ]
 
 
+Memory = Literal["plain", "fence-end", "fence-start"]
+Scratch = Literal["recorded", "zeroed", "poisoned"]
+
+
 class Request(msgspec.Struct, frozen=True):
-    """Which call to run, and how."""
+    """Which call to run, and how.
+
+    ``memory`` says on what memory its storages lie, ``scratch`` what its declared outputs and
+    workspaces hold before it, ``previous`` how many recorded calls before it run first.
+    """
 
     capsule: str
     packages: list[str]
     device: str | None = None
     compare: bool = True
+    memory: Memory = "plain"
+    scratch: Scratch = "recorded"
+    previous: int = 0
 
 
 class Stage(msgspec.Struct, frozen=True, tag_field="event", tag="stage"):

@@ -27,6 +27,8 @@ class Verdict(enum.Enum):
     DIFFERENT_FAULT = "different_fault", 11
     NOT_REPRODUCED = "not_reproduced", 12
     TIMED_OUT = "timed_out", 13
+    SILENT_CORRUPTION = "silent_corruption", 14
+    INVALID_INPUT = "invalid_input", 15
 
     def __init__(self, word: str, exit_status: int) -> None:
         self.word = word

@@ -23,7 +23,8 @@ _USAGE_ERROR = 2
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _EPILOG = """\
 exit status: 0 passed, 1 mismatch, 2 usage error, 3 not replayable, 4 build failed,
-10 reproduced, 11 different fault, 12 not reproduced, 13 timed out
+10 reproduced, 11 different fault, 12 not reproduced, 13 timed out,
+14 silent corruption, 15 invalid input
 """
 
 

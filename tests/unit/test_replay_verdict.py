@@ -108,5 +108,6 @@ def test_a_fault_in_an_earlier_call_of_the_chain_is_told_apart():
 def test_exit_statuses_are_the_documented_ones():
     assert {v.word: v.exit_status for v in Verdict} == {
         "passed": 0, "mismatch": 1, "not_replayable": 3, "build_failed": 4, "reproduced": 10,
-        "different_fault": 11, "not_reproduced": 12, "timed_out": 13,
+        "different_fault": 11, "not_reproduced": 12, "timed_out": 13, "silent_corruption": 14,
+        "invalid_input": 15,
     }  # fmt: skip
