@@ -17,6 +17,7 @@ __all__ = [
     "BuildError",
     "CapsuleError",
     "ConfigError",
+    "FenceError",
     "IncludeError",
     "KernlibError",
     "LaunchError",
@@ -260,3 +261,15 @@ class NotReplayableError(KernlibError):
 
     def __str__(self) -> str:
         return f"{self.call} cannot be replayed: {'; '.join(self.reasons)}"
+
+
+class FenceError(KernlibError, RuntimeError):
+    """Fenced memory cannot be had: the driver is missing, or refuses a call."""
+
+    def __init__(self, call: str, problem: str) -> None:
+        super().__init__(call, problem)
+        self.call = call
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.call}: {self.problem}. The rung `recorded` needs no fenced memory"

@@ -33,6 +33,7 @@ SAMPLES = {
     "CapsuleError": (Path("/dumps/000042-rms_norm"), "call.json is torn"),
     "SelectionError": ("no call 42 in /dumps", "Look with --list"),
     "NotReplayableError": ("call 42 rms_norm", ("x is opaque", "no receiver")),
+    "FenceError": ("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY"),
     "ArgumentError": ("rms_norm", "x has 3 dimensions, but 4 are needed"),
 }
 CLASSES = {
