@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    #: Takes a fresh storage and whether its contents mean something; returns what to use instead.
-    Move = Callable[[torch.UntypedStorage, str, bool], torch.UntypedStorage]
+    #: Takes a fresh tensor, the operator's name, and whether the contents mean something; returns
+    #: the storage to use instead.
+    Move = Callable[[torch.Tensor, str, bool], torch.UntypedStorage]
 
 __all__ = ["moved_allocations"]
 
@@ -79,8 +80,7 @@ class _Moving:
             return tensor
         if identity not in self._new:
             bare = self._operator in _BARE
-            memory = tensor.untyped_storage()
-            self._new[identity] = self._move(memory, self._operator, not bare)
+            self._new[identity] = self._move(tensor, self._operator, not bare)
         moved = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         moved.set_(self._new[identity], tensor.storage_offset(), tensor.shape, tensor.stride())
         return moved

@@ -40,10 +40,14 @@ class Pages(Protocol):
 
 
 class Block:
-    """A fenced storage: where it lies, and whether anything holds it still."""
+    """A fenced storage: where it lies, and whether anything holds it still.
 
-    def __init__(self, pages: Pages, layout: Layout) -> None:
+    ``gap`` is how many bytes of padding lie between it and the fence it was to touch.
+    """
+
+    def __init__(self, pages: Pages, layout: Layout, side: Side) -> None:
         self.layout = layout
+        self.gap = layout.after if side == "end" else layout.before
         self._pages = pages
         self._first = pages.map(layout)
         for address, padding in self._padding():
@@ -54,6 +58,11 @@ class Block:
     def address(self) -> int:
         """The address of the storage."""
         return self._first + self.layout.before
+
+    @property
+    def on_host(self) -> bool:
+        """Whether this is host memory."""
+        return isinstance(self._pages, HostPages)
 
     @property
     def held(self) -> bool:
@@ -113,7 +122,7 @@ class Fence:
         layout = lay_out(
             nbytes, address, self._side, granule=pages.granule, alignment=pages.alignment
         )
-        block = Block(pages, layout)
+        block = Block(pages, layout, self._side)
         self._blocks[block.address] = block
         return block.storage()
 

@@ -8,12 +8,12 @@ from kernlib import dump
 from kernlib.errors import NotReplayableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import torch
 
     from kernlib._registry import Api
-    from kernlib.dump import Call, Node
+    from kernlib.dump import Call, Node, Storage
     from kernlib.replay._chain import Step
 
 __all__ = ["Rebuilt", "check_values", "device_map", "expected_tensors", "rebuild_call"]
@@ -65,13 +65,16 @@ def device_map(call: Call, wanted: str | None) -> tuple[dict[str, str], list[str
 
 
 def rebuild_call(
-    step: Step, devices: Mapping[str, str], receivers: Mapping[int, object]
+    step: Step,
+    devices: Mapping[str, str],
+    receivers: Mapping[int, object],
+    allocate: Callable[[Storage, torch.device], torch.UntypedStorage] = dump.allocate,
 ) -> Rebuilt:
     """Return the arguments of a call; ``receivers`` are the objects its chain has made."""
     call = step.call
     views = dump.input_views(call, state=True)
     pieces = dump.read_inputs(step.path, call)
-    tensors = dump.rebuild(call.storages, views, pieces, devices)
+    tensors = dump.rebuild(call.storages, views, pieces, devices, allocate)
     args = [dump.decode(node, tensors, receivers, devices) for node in call.arguments.args]
     kwargs = {
         name: dump.decode(node, tensors, receivers, devices)

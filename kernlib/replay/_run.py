@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kernlib import jit
+from kernlib.replay._crash import fault_of_crash
 from kernlib.replay._protocol import Raised, Stage, read_events
 from kernlib.replay._sanitizers import (
     Fault,
@@ -69,8 +71,17 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _fault_of(status: int | None, log: str, tool: Tool, events: Sequence[Event]) -> Fault | None:
-    """Return the most telling of: a sanitizer's report, a device error, a signal."""
+def _signal_fault(status: int, folder: Path, config: Config) -> Fault:
+    """Return what the child told of its signal before it ended, else the signal's name."""
+    name = _signal_name(-status)
+    told = fault_of_crash(folder, jit.artifacts_dir(config).resolve())
+    if told is not None and told.kind == name:
+        return told
+    return Fault(name, f"the process was ended by {name}", "operating system")
+
+
+def _fault_of(log: str, tool: Tool, events: Sequence[Event]) -> Fault | None:
+    """Return the most telling of: a sanitizer's report, a device error."""
     if tool.report is not None and tool.report.exists():
         xml = tool.report.read_text(encoding="utf-8", errors="replace")
         if (fault := read_memcheck(xml)) is not None:
@@ -80,9 +91,6 @@ def _fault_of(status: int | None, log: str, tool: Tool, events: Sequence[Event])
     for event in events:
         if isinstance(event, Raised) and is_device_error(f"{event.type}: {event.message}"):
             return Fault("device error", event.message.splitlines()[0], "CUDA runtime")
-    if status is not None and status < 0:
-        name = _signal_name(-status)
-        return Fault(name, f"the process was ended by {name}", "operating system")
     return None
 
 
@@ -126,9 +134,12 @@ def run_child(
     log = (folder / "child.log").read_text(encoding="utf-8", errors="replace")
     events = read_events(folder / "events.jsonl")
     status = None if timed_out else child.returncode
+    fault = None if timed_out else _fault_of(log, tool, events)
+    if fault is None and status is not None and status < 0:
+        fault = _signal_fault(status, folder, config)
     return ChildEnd(
         tuple(events),
-        None if timed_out else _fault_of(status, log, tool, events),
+        fault,
         status,
         timed_out,
         time.monotonic() - begin,

@@ -30,7 +30,9 @@ from kernlib.errors import (
     ToolchainError,
     UnsupportedTargetError,
 )
+from kernlib.replay._catch import catch_signals
 from kernlib.replay._chain import Step, chain_of
+from kernlib.replay._memory import CallMemory
 from kernlib.replay._outcome import compare_outcome
 from kernlib.replay._protocol import (
     BuildFailed,
@@ -74,10 +76,12 @@ def _import_apis(call: dump.Call, more: list[str]) -> None:
 
 
 class _Worker:
-    def __init__(self, request: Request, events: EventLog) -> None:
+    def __init__(self, request: Request, events: EventLog, folder: Path) -> None:
         self._request = request
+        self._folder = folder
         self._events = events
         self._receivers: dict[int, object] = {}
+        self.memory = CallMemory(request.memory, request.scratch, events)
         self.running = False
 
     def run(self) -> None:
@@ -100,6 +104,9 @@ class _Worker:
         notes += [*step_notes(target.call), *target.call.notes, *target.call.incomplete]
         for note in notes:
             events.write(Noted(note))
+        events.write(Stage("building", target.call.sequence, target.call.api))
+        if problem := catch_signals(self._folder):
+            events.write(Noted(problem))
         for step, api in zip(steps, apis, strict=True):
             self._run_step(step, api, devices, last=step is target)
 
@@ -110,7 +117,8 @@ class _Worker:
     def _run_step(self, step: Step, api: Api, devices: dict[str, str], *, last: bool) -> None:
         call, events = step.call, self._events
         events.write(Stage("rebuilding the arguments", call.sequence, call.api))
-        rebuilt = rebuild_call(step, devices, self._receivers)
+        rebuilt = rebuild_call(step, devices, self._receivers, self.memory.allocate)
+        self.memory.place(call, rebuilt.tensors, api, last=last)
         args = [*self._receiver(step, api, rebuilt), *rebuilt.args]
         if api.kernels is not None:
             events.write(Stage("building", call.sequence, call.api))
@@ -118,11 +126,13 @@ class _Worker:
                 events.write(built)
         events.write(Stage("running", call.sequence, call.api))
         self.running = True  # from here on an exception is the api's own
-        with _grad_mode(call.grad_mode):
+        with _grad_mode(call.grad_mode), self.memory.running():
             ended = run_out(api.function, api.function(*args, **rebuilt.kwargs), call)
         _wait(rebuilt)
         self.running = False
+        self.memory.check()
         if not last:
+            self.memory.collect()
             return
         events.write(Stage("comparing", call.sequence, call.api))
         if self._request.compare and can_compare(call):
@@ -214,12 +224,13 @@ def main(folder: Path) -> None:
     """Run the request in ``folder``; everything there is to say goes to its event file."""
     request = msgspec.json.decode((folder / "request.json").read_bytes(), type=Request)
     events = EventLog(folder / "events.jsonl")
-    worker = _Worker(request, events)
+    worker = _Worker(request, events, folder)
 
     def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         event = _event_of(error, running=worker.running)
         if event is not None:
             events.write(event)
+        worker.memory.check(after_fault=True)
         sys.__excepthook__(kind, error, trace)
         _leave(1)
 

@@ -155,8 +155,9 @@ class Moves:
         self.fence = Fence("end")
         self.seen = []
 
-    def __call__(self, memory, operator, kept):
+    def __call__(self, tensor, operator, kept):
         self.seen.append((operator, kept))
+        memory = tensor.untyped_storage()
         moved = self.fence.allocate(memory.nbytes(), memory.data_ptr(), memory.device)
         return moved.copy_(memory) if kept else moved.fill_(0xFF)
 

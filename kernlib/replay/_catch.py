@@ -1,0 +1,48 @@
+"""Has the process say what ended it."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kernlib import jit
+from kernlib.config import Mode, get_config
+from kernlib.errors import KernlibError
+from kernlib.replay._crash import CRASH_FILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["catch_signals", "crash_spec"]
+
+
+@cache
+def crash_spec() -> jit.KernelSpec:
+    """Return the spec of the signal handler."""
+    return jit.KernelSpec(
+        name="crash",
+        backend="cpu",
+        root=jit.source_root(),
+        sources=("csrc/crash/binding.cc",),
+        targets=("cpu",),
+    )
+
+
+def catch_signals(folder: Path) -> str:
+    """Have fatal signals told in ``folder``; return why that is not so, or an empty text.
+
+    It comes after the loading of tvm-ffi, which installs a handler of its own. Under a sanitizer
+    nothing is done: its report says more.
+    """
+    process = ctypes.CDLL(None)
+    if hasattr(process, "__asan_init") or hasattr(process, "__tsan_init"):
+        return ""
+    choice = jit.KernelChoice(spec=crash_spec(), target="cpu", reason="tells what ends a replay")
+    try:
+        kernel = jit.load(choice, get_config(), Mode.RELEASE)
+    except KernlibError as error:
+        problem = str(error).splitlines()[0]
+        return f"the address and the line of a signal cannot be told: {problem}"
+    kernel.function("install")(str(folder / CRASH_FILE))
+    return ""
