@@ -47,8 +47,12 @@ def explain(fault: Fault, placed: Sequence[Placed]) -> Target | None:
         return _within(place, address, fault.size)
     if (place := _first(there, address, fence=True)) is not None:
         return _beside(place, address, certain=True)
-    if fault.region is not None:
-        return _in_block(there, address, fault)
+    if fault.region is not None and _distance(fault.region, address) < _REACH:
+        return _in_block(there, address, fault.region)
+    return _near(there, address)
+
+
+def _near(there: Sequence[Placed], address: int) -> Target:
     nearest = min(there, key=lambda place: _gap(place, address))
     if _gap(nearest, address) < max(_REACH, nearest.nbytes):
         return _beside(nearest, address, certain=False)
@@ -67,17 +71,28 @@ def _first(there: Iterable[Placed], address: int, *, fence: bool) -> Placed | No
 
 
 def _gap(place: Placed, address: int) -> int:
-    end = place.address + place.nbytes
-    return place.address - address if address < place.address else address - end
+    return _distance((place.address, place.address + place.nbytes), address)
 
 
-def _in_block(there: Sequence[Placed], address: int, fault: Fault) -> Target:
-    """Name the storage in the very heap block that a sanitizer says was left."""
-    low, high = fault.region or (0, 0)
-    for place in there:
-        if low <= place.address and place.address + place.nbytes <= high:
-            return _beside(place, address, certain=True)
-    text = f"0x{address:x} belongs to a block of {high - low} bytes that is no tensor of the call"
+def _distance(bounds: tuple[int, int], address: int) -> int:
+    low, high = bounds
+    return low - address if address < low else max(address - high, 0)
+
+
+def _in_block(there: Sequence[Placed], address: int, region: tuple[int, int]) -> Target:
+    """Name the storage in the very block of memory that a sanitizer says was left.
+
+    Where an allocator has put several into the block, that says no more than the address does.
+    """
+    low, high = region
+    found = [
+        place for place in there if low <= place.address and place.address + place.nbytes <= high
+    ]
+    if len(found) == 1:
+        return _beside(found[0], address, certain=True)
+    if found:
+        return _near(found, address)
+    text = f"0x{address:x} lies beside a block of {high - low} bytes that is no tensor of the call"
     return Target(text, "", "elsewhere", 0, certain=True)
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernlib import jit
+from kernlib.replay._compute_sanitizer import read_compute_sanitizer
 from kernlib.replay._crash import fault_of_crash
 from kernlib.replay._protocol import Raised, Stage, read_events
 from kernlib.replay._sanitizers import (
     Fault,
     read_address_sanitizer,
-    read_memcheck,
     read_undefined,
 )
 
@@ -84,7 +84,7 @@ def _fault_of(log: str, tool: Tool, events: Sequence[Event]) -> Fault | None:
     """Return the most telling of: a sanitizer's report, a device error."""
     if tool.report is not None and tool.report.exists():
         xml = tool.report.read_text(encoding="utf-8", errors="replace")
-        if (fault := read_memcheck(xml)) is not None:
+        if (fault := read_compute_sanitizer(xml)) is not None:
             return fault
     if (fault := read_address_sanitizer(log) or read_undefined(log)) is not None:
         return fault

@@ -1,16 +1,21 @@
-"""Reads the reports of AddressSanitizer, UBSan and compute-sanitizer."""
+"""Reads the reports of the compilers' sanitizers."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Fault", "Frame", "read_address_sanitizer", "read_memcheck", "read_undefined"]
+__all__ = [
+    "Fault",
+    "Frame",
+    "read_address_sanitizer",
+    "read_thread_sanitizer",
+    "read_undefined",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,9 @@ class Fault:
 # A path that holds blanks begins with a slash: what else stands before it, such as the ``const``
 # after a member function's parameters, belongs to the function.
 _FRAME = re.compile(
-    r"^\s*#\d+\s+0x[0-9a-f]+\s+(?:in\s+)?(?P<function>.*?)\s+"
-    r"(?:(?P<file>/[^()]*?|[^\s()/][^\s()]*?):(?P<line>\d+)(?::\d+)?|\((?P<module>[^)]*)\))\s*$"
+    r"^\s*#\d+\s+(?:0x[0-9a-f]+\s+)?(?:in\s+)?(?P<function>.*?)\s+"
+    r"(?:(?P<file>/[^()]*?|[^\s()/][^\s()]*?):(?P<line>\d+)(?::\d+)?(?: \([^()]*\))?"
+    r"|(?:<null> )?\((?P<module>[^)]*)\))\s*$"
 )
 _HEAD = re.compile(r"^==\d+==\s*ERROR: AddressSanitizer: (?P<what>.+)$", re.MULTILINE)
 _ACCESS = re.compile(r"^(?P<direction>READ|WRITE) of size (?P<size>\d+)", re.MULTILINE)
@@ -59,6 +65,13 @@ _REGION = re.compile(r"-byte region \[(0x[0-9a-f]+),(0x[0-9a-f]+)\)")
 _UNDEFINED = re.compile(
     r"^(?P<file>\S+?):(?P<line>\d+):\d+: runtime error: (?P<what>.+)$", re.MULTILINE
 )
+_RACE = re.compile(r"^WARNING: ThreadSanitizer: (.+?) \(pid=\d+\)$", re.MULTILINE)
+_RACING = re.compile(
+    r"^ +(?:Previous )?(?P<what>(?:atomic )?(?:read|write)) of size (?P<size>\d+) "
+    r"at (?P<address>0x[0-9a-f]+) by (?P<thread>main thread|thread \S+?)(?: \(.*\))?:$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_HEAP_BLOCK = re.compile(r"Location is heap block of size (\d+) at (0x[0-9a-f]+)")
 
 
 def _frames(lines: list[str]) -> Iterator[Frame]:
@@ -67,7 +80,8 @@ def _frames(lines: list[str]) -> Iterator[Frame]:
     for line in lines:
         if match := _FRAME.match(line):
             begun = True
-            yield Frame(match["function"], match["file"] or "", int(match["line"] or 0))
+            function = "" if match["function"] == "<null>" else match["function"]
+            yield Frame(function, match["file"] or "", int(match["line"] or 0))
         elif begun and not line.strip().startswith("#"):
             return
 
@@ -118,47 +132,46 @@ def read_undefined(log: str) -> Fault | None:
     return Fault("undefined-behaviour", match["what"], "UBSan", frames)
 
 
-def _text(node: ET.Element | None, path: str) -> str:
-    found = node.findtext(path) if node is not None else None
-    return (found or "").strip()
+def _races(log: str) -> list[Fault]:
+    parts = [log[head.end() :] for head in _RACE.finditer(log)]
+    return [_race(head[1], part) for head, part in zip(_RACE.finditer(log), parts, strict=True)]
 
 
-def _position(record: ET.Element, name: str) -> str:
-    numbers = [_text(record, f"who/{name}/{axis}") for axis in "xyz"]
-    return f"({','.join(numbers)})" if all(numbers) else ""
+def _race(kind: str, body: str) -> Fault:
+    """Return one report: both accesses, the stack of the first."""
+    body = body.partition("\nSUMMARY: ")[0]
+    accesses = list(_RACING.finditer(body))
+    if not accesses:
+        return Fault(kind, kind, "ThreadSanitizer", tuple(_frames(body.splitlines())))
+    first = accesses[0]
+    frames = tuple(_frames(body[first.end() :].splitlines()))
+    text = f"{kind}: {first['what'].lower()} of {first['size']} bytes"
+    if len(accesses) > 1:
+        text += f", against a {accesses[1]['what'].lower()} by {accesses[1]['thread']}"
+        other = next(_frames(body[accesses[1].end() :].splitlines()), None)
+        text += f" at {other.file}:{other.line}" if other is not None and other.line else ""
+    heap = _HEAP_BLOCK.search(body)
+    start = int(heap[2], 16) if heap else 0
+    return Fault(
+        kind,
+        text,
+        "ThreadSanitizer",
+        frames,
+        int(first["address"], 16),
+        first["thread"],
+        access="write" if "write" in first["what"].lower() else "read",
+        size=int(first["size"]),
+        region=(start, start + int(heap[1])) if heap else None,
+    )
 
 
-def _device_frame(node: ET.Element) -> Frame:
-    line = _text(node, "line")
-    return Frame(_text(node, "func"), _text(node, "path"), int(line) if line.isdigit() else 0)
+def read_thread_sanitizer(log: str) -> Fault | None:
+    """Return the first race in ThreadSanitizer's reports that has a line, or None if none is told.
 
-
-def read_memcheck(xml: str) -> Fault | None:
-    """Return the first device error in compute-sanitizer's XML output, or None.
-
-    A file cut short by the death of the process is read up to the cut.
+    One without a line lies in a library that is not instrumented. The fault counts them all.
     """
-    parser: Any = ET.XMLPullParser(events=("end",))
-    records: list[ET.Element] = []
-    try:
-        parser.feed(xml)
-        for _, node in parser.read_events():
-            if node.tag == "record" and node.find("where") is not None:
-                records.append(node)
-    except ET.ParseError:
-        pass  # what was whole before the damage is kept
-    for record in records:
-        frames = [_device_frame(where) for where in record.findall("where")]
-        frames += [_device_frame(frame) for frame in record.findall("deviceStack/frame")]
-        address = _text(record, "what/address")
-        block, thread = _position(record, "blockIdx"), _position(record, "threadIdx")
-        return Fault(
-            _text(record, "what/error") or "device error",
-            _text(record, "what/text"),
-            "compute-sanitizer",
-            tuple(frames),
-            int(address, 16) if address.startswith("0x") else None,
-            f"block {block} thread {thread}" if block else "",
-            len(records),
-        )
-    return None
+    races = _races(log)
+    if not races:
+        return None
+    found = next((race for race in races if any(frame.line for frame in race.frames)), races[0])
+    return replace(found, count=len(races))

@@ -88,6 +88,16 @@ def test_a_sanitizer_that_names_the_block_makes_it_certain_or_nobodys():
     assert "a block of 32 bytes that is no tensor of the call" in other.text
 
 
+def test_a_block_that_holds_several_storages_or_is_far_away_decides_nothing():
+    past = Q.address + Q.nbytes
+    beside = Placed(5, "cuda:0", past + 512, 64, (PlacedView("b", "int8", 1, (64,), (1,)),))
+    shared = told(past + 8, [Q, beside], region=(Q.address, past + (1 << 20)))
+    assert (shared.argument, shared.certain) == ("q", False)
+    far = told(1 << 60, region=(Q.address, past))
+    assert (far.argument, far.relation) == ("", "elsewhere")
+    assert "is near no tensor" in far.text
+
+
 def test_views_of_one_storage_are_told_apart():
     """Three slices of a fused row: a byte past the last is the storage's end, not the first's."""
     parts = tuple(
