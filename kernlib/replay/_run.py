@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kernlib import jit
 from kernlib.replay._compute_sanitizer import read_compute_sanitizer
+from kernlib.replay._coredump import core_dump_environment, read_core_dump
 from kernlib.replay._crash import fault_of_crash
 from kernlib.replay._protocol import Raised, Stage, read_events
 from kernlib.replay._sanitizers import (
@@ -80,7 +81,17 @@ def _signal_fault(status: int, folder: Path, config: Config) -> Fault:
     return Fault(name, f"the process was ended by {name}", "operating system")
 
 
-def _fault_of(log: str, tool: Tool, events: Sequence[Event]) -> Fault | None:
+def _device_fault(message: str, folder: Path) -> Fault:
+    """Return what the runtime says of a device in error, and what its core dump adds."""
+    text = message.splitlines()[0]
+    dumped = read_core_dump(folder)
+    if dumped is None:
+        return Fault("device error", text, "CUDA runtime")
+    said = f"{text} ({dumped.kind})" if dumped.kind != "device error" else text
+    return replace(dumped, kind="device error", text=said)
+
+
+def _fault_of(log: str, tool: Tool, events: Sequence[Event], folder: Path) -> Fault | None:
     """Return the most telling of: a sanitizer's report, a device error."""
     if tool.report is not None and tool.report.exists():
         xml = tool.report.read_text(encoding="utf-8", errors="replace")
@@ -90,7 +101,7 @@ def _fault_of(log: str, tool: Tool, events: Sequence[Event]) -> Fault | None:
         return fault
     for event in events:
         if isinstance(event, Raised) and is_device_error(f"{event.type}: {event.message}"):
-            return Fault("device error", event.message.splitlines()[0], "CUDA runtime")
+            return _device_fault(event.message, folder)
     return None
 
 
@@ -115,6 +126,8 @@ def run_child(
         name: value for name, value in os.environ.items() if not name.startswith("KERNLIB_")
     }
     environment.update(config.to_env())
+    if request.memory != "plain":
+        environment.update(core_dump_environment(folder))
     environment.update(tool.environment)
     environment["PYTHONUNBUFFERED"] = "1"
     command = [*tool.command, sys.executable, "-m", "kernlib.replay._worker", str(folder)]
@@ -134,7 +147,7 @@ def run_child(
     log = (folder / "child.log").read_text(encoding="utf-8", errors="replace")
     events = read_events(folder / "events.jsonl")
     status = None if timed_out else child.returncode
-    fault = None if timed_out else _fault_of(log, tool, events)
+    fault = None if timed_out else _fault_of(log, tool, events, folder)
     if fault is None and status is not None and status < 0:
         fault = _signal_fault(status, folder, config)
     return ChildEnd(

@@ -1,0 +1,123 @@
+"""Asks for a core dump of a GPU, and reads it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernlib.replay._sanitizers import Fault, Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["core_dump_environment", "find_cuda_gdb", "parse_core_dump", "read_core_dump"]
+
+_STEM = "gpu-core"
+_USUAL = Path("/usr/local/cuda/bin/cuda-gdb")
+_SECONDS = 60
+#: Where the threads stood is wanted, not what they computed: megabytes instead of gigabytes. The
+#: process is left to end as it would, so that it can tell what it knows.
+_LIGHT = (
+    "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,"
+    "skip_constbank_memory,skip_abort"
+)
+_COMMANDS = ("info line *$errorpc", "backtrace", "info cuda kernels")
+
+_EXCEPTION = re.compile(r"(?:CUDA Exception: |CUDA_EXCEPTION_\d+[,:] )(?P<what>[^.\n]+)")
+_PC = re.compile(
+    r"triggered at PC (?P<pc>0x[0-9a-f]+)(?:\s+(?P<function>\S.*?))?"
+    r"(?:\s+\((?P<file>[^()]+):(?P<line>\d+)(?: in [^()]*)?\))?\s*$",
+    re.MULTILINE,
+)
+_FOCUS = re.compile(r"block (\(\d+,\d+,\d+\)), thread (\(\d+,\d+,\d+\))")
+_ERROR_LINE = re.compile(r'^Line (?P<line>\d+) of "(?P<file>[^"]+)"', re.MULTILINE)
+_FRAME = re.compile(
+    r"^#\d+\s+(?:0x[0-9a-f]+ in )?(?P<function>.+?)(?:<<<.*?>>>)? \(.*?\)"
+    r"(?: at (?P<file>.+):(?P<line>\d+))?\s*$",
+    re.MULTILINE,
+)
+_ADDRESS = re.compile(r"[Ii]llegal access to address \(?(?:@\w+\)?)?\s*(0x[0-9a-f]+)")
+
+
+def core_dump_environment(folder: Path) -> tuple[tuple[str, str], ...]:
+    """Return the variables with which a process writes a light core dump of a GPU in error.
+
+    They count only if they are set before the process makes a CUDA context.
+    """
+    return (
+        ("CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "1"),
+        ("CUDA_COREDUMP_GENERATION_FLAGS", _LIGHT),
+        ("CUDA_COREDUMP_FILE", str(folder / f"{_STEM}.%p")),
+    )
+
+
+def find_cuda_gdb() -> str | None:
+    """Return cuda-gdb from PATH or a CUDA toolkit."""
+    return shutil.which("cuda-gdb") or (str(_USUAL) if _USUAL.is_file() else None)
+
+
+def read_core_dump(folder: Path) -> Fault | None:
+    """Return the fault in the core dump of ``folder``; None if there is no dump.
+
+    A dump that cannot be read is a fault whose note says why.
+    """
+    dumps = sorted(folder.glob(f"{_STEM}.*"))
+    if not dumps:
+        return None
+    program = find_cuda_gdb()
+    if program is None:
+        problem = f"{dumps[0].name} was written, but cuda-gdb was not found to read it"
+        return _unread(problem)
+    command = [program, "-nx", "-batch", "-ex", f"target cudacore {dumps[0]}"]
+    command += [part for text in _COMMANDS for part in ("-ex", text)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return _unread(f"{dumps[0].name} could not be read: {error}")
+    output = done.stdout + done.stderr
+    (folder / f"{_STEM}.txt").write_text(output, encoding="utf-8")
+    return parse_core_dump(output) or _unread(f"cuda-gdb names no exception in {dumps[0].name}")
+
+
+def _unread(problem: str) -> Fault:
+    return Fault("device error", "the device was in error", "GPU core dump", note=problem)
+
+
+def parse_core_dump(output: str) -> Fault | None:
+    """Return the fault in what cuda-gdb prints of a core dump, or None if it names no exception."""
+    exception = _EXCEPTION.search(output)
+    if exception is None:
+        return None
+    focus, address = _FOCUS.search(output), _ADDRESS.search(output)
+    kind = exception["what"].strip()
+    return Fault(
+        kind,
+        kind,
+        "GPU core dump",
+        tuple(_frames(output)),
+        int(address[1], 16) if address else None,
+        f"block {focus[1]} thread {focus[2]}" if focus else "",
+    )
+
+
+def _frames(output: str) -> Iterator[Frame]:
+    """Yield the stack; first of all the line of the instruction that faulted.
+
+    The debugger's own first frame is where the thread was stopped, a little later.
+    """
+    backtrace = output[max(output.rfind("\n#0 "), 0) :]  # the debugger shows its first frame twice
+    stack = [
+        Frame(match["function"], match["file"] or "", int(match["line"] or 0))
+        for match in _FRAME.finditer(backtrace)
+    ]
+    at = _ERROR_LINE.search(output) or _PC.search(output)
+    if at is not None and at["file"]:
+        function = stack[0].function if stack else ""
+        file = next((f.file for f in stack if Path(f.file).name == at["file"]), at["file"])
+        stack = [Frame(function, file, int(at["line"])), *stack[1:]]
+    yield from stack
