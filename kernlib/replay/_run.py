@@ -126,7 +126,7 @@ def run_child(
         name: value for name, value in os.environ.items() if not name.startswith("KERNLIB_")
     }
     environment.update(config.to_env())
-    if request.memory != "plain":
+    if request.memory != "plain" and not tool.command:  # a tool in front is the debugger itself
         environment.update(core_dump_environment(folder))
     environment.update(tool.environment)
     environment["PYTHONUNBUFFERED"] = "1"
