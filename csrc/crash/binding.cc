@@ -14,18 +14,21 @@ namespace kernlib::crash {
 namespace {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+constexpr int kCount = sizeof(kSignals) / sizeof(kSignals[0]);
 constexpr size_t kStackBytes = 1 << 16;
 
 int file = -1;
+struct sigaction before[kCount];
 std::atomic_flag reporting = ATOMIC_FLAG_INIT;
 
-// The signal's default is back when this runs: a second fault, in here, ends the process, and so
-// does the instruction that faulted when it is repeated.
+// Hands the signal on to who handled it before. The instruction that faulted is repeated for that;
+// a second fault in here ends the process, since the signal is blocked.
 void on_signal(int number, siginfo_t* info, void* context) {
   if (reporting.test_and_set()) {
     for (;;) ::pause();  // another thread is telling; it ends the process
   }
   report(file, number, *info, context);
+  for (int i = 0; i < kCount; ++i) ::sigaction(kSignals[i], &before[i], nullptr);
   if (info->si_code <= 0) ::raise(number);  // sent by a process: nothing would repeat it
 }
 
@@ -40,10 +43,10 @@ void install(const tvm::ffi::String& path) {
   other.ss_sp = stack;
   other.ss_size = kStackBytes;
   ::sigaltstack(&other, nullptr);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
-  for (const int number : kSignals) ::sigaction(number, &action, nullptr);
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (int i = 0; i < kCount; ++i) ::sigaction(kSignals[i], &action, &before[i]);
 }
 
 }  // namespace

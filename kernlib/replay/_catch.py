@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
+import signal
 from functools import cache
 from typing import TYPE_CHECKING
 
 from kernlib import jit
 from kernlib.config import Mode, get_config
 from kernlib.errors import KernlibError
-from kernlib.replay._crash import CRASH_FILE
+from kernlib.replay._crash import CRASH_FILE, PYTHON_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["catch_signals", "crash_spec"]
+
+_FATAL = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 
 
 @cache
@@ -44,5 +48,16 @@ def catch_signals(folder: Path) -> str:
     except KernlibError as error:
         problem = str(error).splitlines()[0]
         return f"the address and the line of a signal cannot be told: {problem}"
+    _catch_in_python(folder)
     kernel.function("install")(str(folder / CRASH_FILE))
     return ""
+
+
+def _catch_in_python(folder: Path) -> None:
+    """Have Python tell its own stack, after the handler that is installed next has told the rest.
+
+    What tvm-ffi has installed is taken away: it would format a stack for seconds.
+    """
+    for number in _FATAL:
+        signal.signal(number, signal.SIG_DFL)
+    faulthandler.enable((folder / PYTHON_FILE).open("wb"), all_threads=False)

@@ -1,4 +1,4 @@
-"""Asks for a core dump of a GPU, and reads it."""
+"""Asks for core dumps of a GPU and reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what a process told of the signal that ended it."""
+"""Reads what a process told of its fatal signal."""
 
 from __future__ import annotations
 
@@ -14,14 +14,26 @@ from kernlib.replay._sanitizers import Fault, Frame
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["CRASH_FILE", "Crash", "Module", "fault_of_crash", "parse_crash", "read_symbols"]
+__all__ = [
+    "CRASH_FILE",
+    "PYTHON_FILE",
+    "Crash",
+    "Module",
+    "fault_of_crash",
+    "parse_crash",
+    "read_symbols",
+]
 
 CRASH_FILE = "crash.txt"
+PYTHON_FILE = "python.txt"
 
 _MOST_FRAMES = 32
 _ADDR2LINE_SECONDS = 60
 _FACT = re.compile(r"^(signal|code|address|access|pc|frame) (\S+)$")
 _MAP = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ \d+ +(/.+)$")
+_PYTHON = re.compile(
+    r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE
+)
 _PLACE = re.compile(r"^(?P<file>.+):(?P<line>\d+|\?)(?: \(discriminator \d+\))?$")
 
 
@@ -153,11 +165,26 @@ def fault_of_crash(folder: Path, artifacts: Path) -> Fault | None:
         name,
         text,
         "operating system",
-        tuple(frames),
+        (*frames, *_python_frames(folder)),
         crash.address,
         access=crash.access if crash.access in {"read", "write"} else "",
         note=note,
     )
+
+
+def _python_frames(folder: Path) -> list[Frame]:
+    """Return the frames of Python down to the replay's own."""
+    try:
+        text = (folder / PYTHON_FILE).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    frames = [Frame(m["function"], m["file"], int(m["line"])) for m in _PYTHON.finditer(text)]
+    ours = next((at for at, frame in enumerate(frames) if _is_ours(frame)), len(frames))
+    return frames[:ours]
+
+
+def _is_ours(frame: Frame) -> bool:
+    return Path(frame.file).parent == Path(__file__).parent
 
 
 def _frames(crash: Crash, artifacts: Path) -> tuple[list[Frame], str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kernlib.replay._sanitizers import Fault, Frame
 
-__all__ = ["label_of", "locate"]
+__all__ = ["label_of", "locate", "stack_text"]
 
 _AROUND = 2
 _LABEL_DEPTH = 2  # <workspace>/generated/<uri>/<digest>/<label>
@@ -44,6 +44,19 @@ def _source_line(frame: Frame, label: str, *, certain: bool) -> SourceLine:
     text, around = _around(Path(frame.file), frame.line)
     function = frame.function or "unknown function"
     return SourceLine(label, frame.line, function, text.strip(), around, certain)
+
+
+def stack_text(fault: Fault, generated: Path) -> list[str]:
+    """Return the fault's stack within kernel sources, a line a frame, the innermost first.
+
+    A function that was inlined is a frame of its own: what follows it is where it was inlined.
+    """
+    labelled = [(frame, label_of(frame.file, generated)) for frame in fault.frames if frame.line]
+    return [
+        f"{frame.function or 'unknown function'} at {label}:{frame.line}"
+        for frame, label in labelled
+        if label is not None
+    ]
 
 
 def locate(fault: Fault, generated: Path) -> SourceLine | None:

@@ -1,6 +1,7 @@
 """Fenced memory finds at full speed what plain memory hides, and says whose memory was left."""
 
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -153,6 +154,9 @@ def test_what_the_api_allocates_itself_is_fenced_and_named_by_its_line(child):
     assert ran.target.argument == name
     assert ran.target.text == f"the first byte past the end of {name} (row 4 of 4)"
     assert ran.fault.access == "write"
+    # No kernel is in the stack: the innermost line that there is, Python's, is a guess.
+    assert (Path(ran.source.file).name, ran.source.certain) == ("fencelib.py", False)
+    assert ran.source.text.startswith("ctypes.memset")
     beside = child(4, "fence-end")
     assert beside.trampled == [Trampled(name, "after", 3, 1)]
 

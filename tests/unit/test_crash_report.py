@@ -1,9 +1,11 @@
 """What a handler wrote of a signal gives address, access and stack, however far it came."""
 
+from pathlib import Path
+
 import pytest
 
 from kernlib.replay import _crash
-from kernlib.replay._crash import CRASH_FILE, fault_of_crash, parse_crash, read_symbols
+from kernlib.replay._crash import CRASH_FILE, PYTHON_FILE, fault_of_crash, parse_crash, read_symbols
 
 REPORT = """signal 11
 code 2
@@ -87,6 +89,28 @@ def test_a_fault_has_lines_for_kernels_and_places_for_other_libraries(told, tmp_
     assert fault.frames[3].function == "0x7f2a7000000f"
     bare = told(REPORT.format(artifacts="/elsewhere"))
     assert [f.function for f in bare.frames[:2]] == ["lib.so+0x1234", "lib.so+0x1300"]
+
+
+PYTHON = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007fec49049b80 (most recent call first):
+  File "/pkg/faultlib/_apis.py", line 24 in run
+  File "/pkg/faultlib/_apis.py", line 33 in take_rows
+  File "{replay}/_steps.py", line 60 in run_out
+  File "{replay}/_worker.py", line 128 in _run_step
+
+Extension modules: torch._C (total: 1)
+"""
+
+
+def test_pythons_own_stack_follows_down_to_the_replays(told, tmp_path):
+    replay = Path(_crash.__file__).parent
+    (tmp_path / PYTHON_FILE).write_text(PYTHON.format(replay=replay), encoding="utf-8")
+    fault = told(REPORT.format(artifacts="/elsewhere"))
+    assert [(f.function, f.file, f.line) for f in fault.frames[-2:]] == [
+        ("run", "/pkg/faultlib/_apis.py", 24),
+        ("take_rows", "/pkg/faultlib/_apis.py", 33),
+    ]
 
 
 def test_an_address_that_no_process_has_is_not_told(told):
