@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kernlib._registry import Api, positional_names, registry
@@ -67,9 +68,10 @@ def kernel_api(
 
     def decorate(target: Any) -> Any:  # noqa: ANN401 - functions and method descriptors
         plain = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
-        name, kind = _identity(plain, type(target))
-        makes = kind == "method" and name.endswith(".__init__")
-        api = Api(name, plain, kernels, checks, setup or makes, kind, outputs, workspaces)
+        api = dataclasses.replace(
+            _api_of(plain, type(target), setup=setup),
+            kernels=kernels, checks=checks, outputs=outputs, workspaces=workspaces,
+        )  # fmt: skip
         registry.add(api)
         public = process.declare(plain, api, build_recorder)
         return target if public is plain else _wrapped_like(target, public)
@@ -79,6 +81,13 @@ def kernel_api(
 
 #: What the name of the first parameter says of a function inside a class, by convention.
 _KINDS: dict[str, Kind] = {"self": "method", "cls": "classmethod"}
+
+
+def _api_of(function: Callable[..., Any], descriptor: type, *, setup: bool) -> Api:
+    """Return an api that declares nothing but what it is."""
+    name, kind = _identity(function, descriptor)
+    setup = setup or (kind == "method" and name.endswith(".__init__"))
+    return Api(name, function, setup=setup, kind=kind)
 
 
 def _identity(function: Callable[..., Any], descriptor: type) -> tuple[str, Kind]:

@@ -26,9 +26,7 @@ class Recording:
         """Decorate a function as ``kernel_api`` does, for this recorder only."""
         if function is None:
             return lambda target: self.api(target, setup=setup)
-        return recorded(
-            function, _api_of(function, type(function), None, (), setup=setup), self.recorder
-        )
+        return recorded(function, _api_of(function, type(function), setup=setup), self.recorder)
 
     @property
     def session(self):

@@ -39,7 +39,7 @@ class Running:
         if target is None:
             return lambda found: self.api(found, setup=setup)
         with using(self.environment):
-            found = _api_of(target, type(target), None, (), setup=setup)
+            found = _api_of(target, type(target), setup=setup)
             return self.process.declare(target, found, build_recorder)
 
     def enable(self, level="args", **settings):
