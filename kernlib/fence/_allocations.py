@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     #: Takes a fresh tensor, the operator's name, and whether the contents mean something; returns
-    #: the storage to use instead.
+    #: the storage to use, which may be the tensor's own.
     Move = Callable[[torch.Tensor, str, bool], torch.UntypedStorage]
 
 __all__ = ["moved_allocations"]
@@ -81,8 +81,11 @@ class _Moving:
         if identity not in self._new:
             bare = self._operator in _BARE
             self._new[identity] = self._move(tensor, self._operator, not bare)
+        memory = self._new[identity]
+        if memory.data_ptr() == tensor.untyped_storage().data_ptr():
+            return tensor
         moved = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        moved.set_(self._new[identity], tensor.storage_offset(), tensor.shape, tensor.stride())
+        moved.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
         return moved
 
 

@@ -35,9 +35,14 @@ _HOARD_BLOCKS = 2048
 
 
 class CallMemory:
-    """Lays the storages of recorded calls out, and tells where they lie and what was trampled."""
+    """Lays the storages of recorded calls out, and tells where they lie and what was trampled.
 
-    def __init__(self, memory: Memory, scratch: Scratch, events: EventLog) -> None:
+    With ``watch`` it is told as well where plain memory lies that the api allocates itself.
+    """
+
+    def __init__(
+        self, memory: Memory, scratch: Scratch, events: EventLog, *, watch: bool = False
+    ) -> None:
         side = _SIDES.get(memory)
         self._fence = Fence(side) if side is not None else None
         self._scratch = scratch
@@ -45,6 +50,8 @@ class CallMemory:
         self._names: dict[int, str] = {}
         self._told: set[tuple[int, str]] = set()
         self._hoard = [0, 0]
+        self._watch = watch or self._fence is not None or scratch != "recorded"
+        self._refused = False
 
     def allocate(self, storage: Storage, device: torch.device) -> torch.UntypedStorage:
         """Return memory for a recorded storage; what cannot be fenced is plain.
@@ -78,10 +85,8 @@ class CallMemory:
             self._events.write(Noted(note))
 
     def running(self) -> AbstractContextManager[object]:
-        """Return a context in which what the api allocates is fenced too, or poisoned."""
-        if self._fence is None and self._scratch == "recorded":
-            return contextlib.nullcontext()
-        return moved_allocations(self._own)
+        """Return a context in which what the api allocates is treated as its arguments are."""
+        return moved_allocations(self._own) if self._watch else contextlib.nullcontext()
 
     def check(self, *, after_fault: bool = False) -> None:
         """Tell which padding was written to, each place once.
@@ -101,33 +106,37 @@ class CallMemory:
             self._hoard = [0, 0]
             for address, trampling in self._fence.collect():
                 self._tell_trampled(address, trampling)
+            # Another block may come to lie where one was.
+            self._told = {told for told in self._told if self._fence.at(told[0]) is not None}
 
     def _gap(self, address: int, name: str) -> list[str]:
         """Return what a fence does not see, since the storage keeps its alignment."""
         block = self._fence.at(address) if self._fence is not None else None
         gap = block.gap if block is not None else 0
         told = f"{name}: {gap} bytes lie between it and its fence, for its alignment is kept: a "
-        return [f"{told}read of them is not seen, a write is"] if gap else []
+        seen = "read of them gives NaN or a huge number instead of a fault, a write is seen"
+        return [told + seen] if gap else []
 
     def _own(self, tensor: torch.Tensor, operator: str, kept: bool) -> torch.UntypedStorage:  # noqa: FBT001 - the caller's signature
         """Return where memory of the api's own is to lie: fenced, with its contents or poison."""
         plain = tensor.untyped_storage()
         memory = self._fenced(plain)
-        if kept:
-            memory = plain if memory is plain else memory.copy_(plain)
-        else:
+        bare = not kept and (self._fence is not None or self._scratch != "recorded")
+        if bare:
             _fill(memory, 0 if self._scratch == "zeroed" else _POISON)
-        if memory is not plain:
-            view = PlacedView(
-                f"{origin_of(operator)}", str(tensor.dtype).removeprefix("torch."), tensor.itemsize,
-                tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()),
-            )  # fmt: skip
-            self._tell(-1, memory, (view,))
-        _wait(memory.device)
+        elif memory is not plain:
+            memory.copy_(plain)
+        if bare or memory is not plain:
+            _wait(memory.device)
+        view = PlacedView(
+            origin_of(operator), str(tensor.dtype).removeprefix("torch."), tensor.itemsize,
+            tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()),
+        )  # fmt: skip
+        self._tell(-1, memory, (view,))
         return memory
 
     def _fenced(self, plain: torch.UntypedStorage) -> torch.UntypedStorage:
-        if self._fence is None:
+        if self._fence is None or self._refused:
             return plain
         self._hoard = [self._hoard[0] + plain.nbytes(), self._hoard[1] + 1]
         if self._hoard[0] > _HOARD_BYTES or self._hoard[1] > _HOARD_BLOCKS:
@@ -135,8 +144,9 @@ class CallMemory:
         try:
             return self._fence.allocate(plain.nbytes(), plain.data_ptr(), plain.device)
         except (MemoryError, FenceError) as error:
-            text = f"{plain.nbytes()} bytes that the api allocated are not fenced: {error}"
-            self._events.write(Noted(text))
+            self._refused = True
+            text = f"from {plain.nbytes()} bytes on that the api allocated, nothing is fenced: "
+            self._events.write(Noted(f"{text}{error}"))
             return plain
 
     def _tell(

@@ -21,6 +21,7 @@ import msgspec
 from kernlib import dump
 from kernlib._checks import run_checks
 from kernlib._registry import registry
+from kernlib.config import Mode, get_config
 from kernlib.errors import (
     BuildError,
     KernlibError,
@@ -81,7 +82,9 @@ class _Worker:
         self._folder = folder
         self._events = events
         self._receivers: dict[int, object] = {}
-        self.memory = CallMemory(request.memory, request.scratch, events)
+        # As it was recorded, nothing stands between the api and torch.
+        watch = get_config().jit_mode is not Mode.RELEASE
+        self.memory = CallMemory(request.memory, request.scratch, events, watch=watch)
         self.running = False
 
     def run(self) -> None:
