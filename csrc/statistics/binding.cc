@@ -1,4 +1,4 @@
-// Checks and export of the statistics.
+// Checks and export of the statistics, for both backends.
 
 #include <tvm/ffi/function.h>
 
@@ -46,8 +46,10 @@ Element element_of(const Arg& arg) {
                      ", but a real number of 8 to 64 bits is needed"});
 }
 
-// Writes a `Statistics` to the address `out`, which the caller keeps alive until it is there.
-void statistics(TensorView x, void* out, int64_t threads, int64_t vector_bytes) {
+// Has a `Statistics` with this ticket written to the address `out`, which the caller keeps alive
+// until it is there: at once on the CPU, on a device in the order of the stream.
+void statistics(TensorView x, void* out, int64_t ticket, int64_t slot, int64_t threads,
+                int64_t vector_bytes) {
   const Arg x_arg = KERNLIB_ARG(x);
   check::runs_here(x_arg);
   const Element element = element_of(x_arg);
@@ -56,11 +58,16 @@ void statistics(TensorView x, void* out, int64_t threads, int64_t vector_bytes) 
         {"x has ", x.ndim(), " dimensions, but at most ", kMaxDims, " are supported"});
   }
   if (x.numel() == 0) check::value_error({"x is empty, but at least 1 element is needed"});
+  if (slot < 0 || slot >= kStatisticsSlots) {
+    check::value_error({"slot = ", slot, ", but there are ", kStatisticsSlots});
+  }
   const StatisticsTask task{x.data_ptr(),
                             element,
                             x.ndim(),
                             x.shape().data(),
                             x.strides().data(),
+                            ticket,
+                            static_cast<int>(slot),
                             static_cast<int>(threads),
                             static_cast<int>(vector_bytes)};
   launch_on(x_arg, "statistics", [&](void* stream) {

@@ -86,27 +86,6 @@ class DefaultFloats {
 #endif
 };
 
-int64_t stored(double value) { return format::bit_cast<int64_t>(value + 0.0); }  // no minus zero
-int64_t stored(int64_t value) { return value; }
-
-template <typename Format>
-Statistics statistics_of(const Tally<Format>& tally, int64_t repeats) {
-  const int64_t finite = tally.count - tally.nans - tally.infinities;
-  Statistics result{0,
-                    0,
-                    0.0,
-                    finite * repeats,
-                    tally.nans * repeats,
-                    tally.infinities * repeats,
-                    tally.zeros * repeats};
-  if (finite > 0) {
-    result.lowest = stored(Format::value(tally.lowest));
-    result.highest = stored(Format::value(tally.highest));
-    result.mean = tally.sum / static_cast<double>(finite) * Format::kScale;
-  }
-  return result;
-}
-
 // The work of a thread below this is not worth waking it.
 constexpr int64_t kLeastBytes = 256 << 10;
 
@@ -124,72 +103,16 @@ void run(const StatisticsTask& task, Statistics* out) {
   });
   for (int part = 1; part < parts; ++part) tallies[0].add(tallies[part]);
   const DefaultFloats floats;
-  *out = statistics_of(tallies[0], walk.repeats);
+  *out = statistics_of(tallies[0], walk.repeats, task.ticket);
 }
 
 }  // namespace
 
 int launch_statistics(const StatisticsTask& task, Statistics* out, void*) {
-  using namespace format;
-  switch (task.element) {
-    case Element::kFloat64:
-      run<Float64>(task, out);
-      break;
-    case Element::kFloat32:
-      run<Float32>(task, out);
-      break;
-    case Element::kFloat16:
-      run<Float16>(task, out);
-      break;
-    case Element::kBFloat16:
-      run<BFloat16>(task, out);
-      break;
-    case Element::kFloat8E4M3FN:
-      run<Float8E4M3FN>(task, out);
-      break;
-    case Element::kFloat8E4M3FNUZ:
-      run<Float8E4M3FNUZ>(task, out);
-      break;
-    case Element::kFloat8E5M2:
-      run<Float8E5M2>(task, out);
-      break;
-    case Element::kFloat8E5M2FNUZ:
-      run<Float8E5M2FNUZ>(task, out);
-      break;
-    case Element::kFloat8E8M0FNU:
-      run<Float8E8M0FNU>(task, out);
-      break;
-    case Element::kInt8:
-      run<Integer<int8_t>>(task, out);
-      break;
-    case Element::kInt16:
-      run<Integer<int16_t>>(task, out);
-      break;
-    case Element::kInt32:
-      run<Integer<int32_t>>(task, out);
-      break;
-    case Element::kInt64:
-      run<Integer<int64_t>>(task, out);
-      break;
-    case Element::kUInt8:
-      run<Integer<uint8_t>>(task, out);
-      break;
-    case Element::kUInt16:
-      run<Integer<uint16_t>>(task, out);
-      break;
-    case Element::kUInt32:
-      run<Integer<uint32_t>>(task, out);
-      break;
-    case Element::kUInt64:
-      run<Integer<uint64_t>>(task, out);
-      break;
-    case Element::kBool:
-      run<Bool>(task, out);
-      break;
-    default:
-      return kUnsupportedDType;
-  }
-  return kSuccess;
+  const bool known = format::dispatch(task.element, [&](auto format) {
+    run<decltype(format)>(task, out);
+  });
+  return known ? kSuccess : kUnsupportedDType;
 }
 
 }  // namespace kernlib

@@ -7,29 +7,10 @@
 
 #include "kernlib/statistics.h"
 #include "kernlib/statistics_formats.h"
+#include "kernlib/statistics_tally.h"
 #include "kernlib/statistics_walk.h"
 
 namespace kernlib {
-
-// What is known of some elements; keys are those of the format.
-template <typename Format>
-struct Tally {
-  using Key = typename Format::Key;
-  Key lowest = std::numeric_limits<Key>::max();
-  Key highest = std::numeric_limits<Key>::lowest();
-  int64_t count = 0, nans = 0, infinities = 0, zeros = 0;
-  double sum = 0;  // of the finite elements, over Format::kScale
-
-  KERNLIB_ALWAYS void add(const Tally& other) {
-    lowest = other.lowest < lowest ? other.lowest : lowest;
-    highest = other.highest > highest ? other.highest : highest;
-    count += other.count;
-    nans += other.nans;
-    infinities += other.infinities;
-    zeros += other.zeros;
-    sum += other.sum;
-  }
-};
 
 // Counts a block without widening it; 8 bits would not do.
 template <typename Bits>

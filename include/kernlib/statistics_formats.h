@@ -9,8 +9,14 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernlib/statistics.h"
+
 // Inlined into functions for several instruction sets, and compiled anew in each.
+#ifdef __CUDACC__
+#define KERNLIB_ALWAYS __host__ __device__ __forceinline__
+#else
 #define KERNLIB_ALWAYS inline __attribute__((always_inline))
+#endif
 
 namespace kernlib::format {
 
@@ -161,5 +167,54 @@ struct Bool : Integer<uint8_t> {
   static KERNLIB_ALWAYS Key key(Bits x) { return x != 0; }
   static KERNLIB_ALWAYS Term term(Bits x) { return x != 0; }
 };
+
+// Calls `body` with a value of the element's format; false if there is no such element.
+template <typename Body>
+bool dispatch(Element element, Body&& body) {
+  switch (element) {
+    case Element::kFloat64:
+      return body(Float64{}), true;
+    case Element::kFloat32:
+      return body(Float32{}), true;
+    case Element::kFloat16:
+      return body(Float16{}), true;
+    case Element::kBFloat16:
+      return body(BFloat16{}), true;
+    case Element::kFloat8E4M3FN:
+      return body(Float8E4M3FN{}), true;
+    case Element::kFloat8E4M3FNUZ:
+      return body(Float8E4M3FNUZ{}), true;
+    case Element::kFloat8E5M2:
+      return body(Float8E5M2{}), true;
+    case Element::kFloat8E5M2FNUZ:
+      return body(Float8E5M2FNUZ{}), true;
+    case Element::kFloat8E8M0FNU:
+      return body(Float8E8M0FNU{}), true;
+    case Element::kInt8:
+      return body(Integer<int8_t>{}), true;
+    case Element::kInt16:
+      return body(Integer<int16_t>{}), true;
+    case Element::kInt32:
+      return body(Integer<int32_t>{}), true;
+    case Element::kInt64:
+      return body(Integer<int64_t>{}), true;
+    case Element::kUInt8:
+      return body(Integer<uint8_t>{}), true;
+    case Element::kUInt16:
+      return body(Integer<uint16_t>{}), true;
+    case Element::kUInt32:
+      return body(Integer<uint32_t>{}), true;
+    case Element::kUInt64:
+      return body(Integer<uint64_t>{}), true;
+    case Element::kBool:
+      return body(Bool{}), true;
+  }
+  return false;
+}
+
+KERNLIB_ALWAYS int64_t stored(double value) {
+  return bit_cast<int64_t>(value + 0.0);  // no minus zero
+}
+KERNLIB_ALWAYS int64_t stored(int64_t value) { return value; }
 
 }  // namespace kernlib::format

@@ -109,10 +109,11 @@ def _json(record: Record) -> str:
 def _line(record: Record) -> str:
     from kernlib.ring import Kind
 
-    parts = [record.timestamp, record.kind.name.lower(), f"#{record.call}", record.api]
+    event = str(record.event()["event"])
+    parts = [record.timestamp, event, f"#{record.call}", record.api]
     parts += [f"{name}={_text(value)}" for name, value in record.values.items()]
     parts.append(f"thread={record.thread}")
-    if record.kind is not Kind.CALL:
+    if record.kind not in (Kind.CALL, Kind.ARG_STATS, Kind.OUTPUT_STATS):
         parts.append(f"microseconds={record.nanoseconds / 1000:.1f}")
     return _printable(" ".join(parts))
 
@@ -135,15 +136,20 @@ def _text(value: Value) -> str:
 
 @dataclass(slots=True)
 class _Row:
-    """A call of the table: its start, its end, or both."""
+    """A call of the table: its start, its end, or both; and late statistics of its arguments."""
 
     start: Record | None = None
     end: Record | None = None
+    late: Record | None = None
 
     def cells(self, states: dict[int, str]) -> tuple[str, ...]:
-        record = self.start or self.end
+        record = self.start or self.end or self.late
         assert record is not None  # noqa: S101 - a row is made for a record
-        told = _values(self.start) if self.start is not None else "(its start was overwritten)"
+        told = (
+            _values(self.start, self.late)
+            if self.start is not None
+            else "(its start was overwritten)"
+        )
         if self.end is not None and self.end.kind.name == "RAISE":
             told += f" raised {_values(self.end)}"
         took = f"{self.end.nanoseconds / 1000:.1f}" if self.end is not None else "?"
@@ -153,8 +159,18 @@ class _Row:
         return str(record.call), clock, str(record.thread), took, api, told
 
 
-def _values(record: Record) -> str:
-    return " ".join(f"{name}={_text(value)}" for name, value in record.values.items())
+def _values(record: Record, late: Record | None = None) -> str:
+    from kernlib.ring import Described, Tensor, with_statistics
+
+    told = late.values.items() if late is not None else ()
+    stats = {name: value.content for name, value in told if isinstance(value, Described)}
+    values = {
+        name: with_statistics(value, stats[name])
+        if name in stats and isinstance(value, Tensor)
+        else value
+        for name, value in record.values.items()
+    }
+    return " ".join(f"{name}={_text(value)}" for name, value in values.items())
 
 
 def _rows(records: Sequence[Record]) -> dict[int, _Row]:
@@ -165,6 +181,8 @@ def _rows(records: Sequence[Record]) -> dict[int, _Row]:
             row.start = record
         elif record.kind.name in {"RETURN", "RAISE"}:
             row.end = record
+        elif record.kind.name == "ARG_STATS":
+            row.late = record
     return dict(sorted(rows.items()))
 
 

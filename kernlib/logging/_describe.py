@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "LateStatistics",
     "TensorFacts",
     "console_text",
     "describe",
@@ -39,6 +40,10 @@ _NAMES = _Names()
 
 class TensorFacts(dict[str, Any]):
     """The description of a tensor; a user's dict with the same keys is none."""
+
+
+class LateStatistics(dict[str, Any]):
+    """The statistics of a tensor that was described in an earlier line."""
 
 
 def _tensor(value: torch.Tensor) -> TensorFacts:
@@ -121,6 +126,8 @@ def console_text(description: object) -> str:
         if "stats" in description:
             parts.append(_statistics_text(description["stats"]))
         return " ".join(parts)
+    if isinstance(description, LateStatistics):
+        return f"({_statistics_text(description['stats'])})"
     if isinstance(description, list):
         return f"[{', '.join(map(console_text, description))}]"
     if isinstance(description, dict):

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernlib.config import Config, Level
+from kernlib.logging._awaited import AwaitedStatistics
 from kernlib.logging._call import SteppedCall
 from kernlib.logging._describe import (
+    LateStatistics,
     TensorFacts,
     console_text,
     describe_all,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from kernlib.logging._awaited import Awaited, Group, Measured
     from kernlib.logging._call import Call, RecordedApi
     from kernlib.logging._destination import FileLogger, StreamLogger
     from kernlib.logging._short_way import NativeRecorder
@@ -40,18 +43,18 @@ class _Clock:
     """A structlog processor that adds the time, UTC; the date's text is kept for a second."""
 
     def __init__(self) -> None:
-        self._second = -1
-        self._text = ""
+        self._kept = (-1, "")  # second and text together: other threads read them
 
     def __call__(
         self, _: object, __: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         """Add ``timestamp``."""
         second, rest = divmod(time.time_ns(), 1_000_000_000)
-        if second != self._second:
-            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._second = second
-        event["timestamp"] = f"{self._text}.{rest // 1000:06d}Z"
+        kept, text = self._kept
+        if second != kept:
+            text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._kept = (second, text)
+        event["timestamp"] = f"{text}.{rest // 1000:06d}Z"
         return event
 
 
@@ -74,16 +77,20 @@ def _never() -> None:
 
 
 class LogSink:
-    """Writes a line when a call starts and, from level ``args`` on, one when it ends."""
+    """Writes a line when a call starts and, from level ``args`` on, one when it ends.
+
+    Statistics that a device has yet to write come in a line of their own.
+    """
 
     def __init__(
         self,
         config: Config,
-        measured: Callable[[torch.Tensor], dict[str, float | int] | str] = statistics,
+        measured: Callable[[torch.Tensor], Measured] = statistics,
         native: Callable[[], NativeRecorder | None] = _never,
     ) -> None:
         self.level = config.log_level
         self._measured = measured
+        self._awaited = AwaitedStatistics(self._told_late)
         self._functions = native
         self._filter = NameFilter(config.include, config.exclude)
         self._destination = config.log_dest
@@ -107,7 +114,7 @@ class LogSink:
         if call.capturing:
             facts["capturing"] = True
         if self.level >= Level.ARGS:
-            facts["args"] = self._described(call, call.named())
+            facts["args"] = self._described(call, "args", call.named())
         self._write("call", facts)
 
     def returned(self, call: Call, result: object) -> None:
@@ -115,7 +122,7 @@ class LogSink:
         if self.level >= Level.ARGS:
             facts = self._end(call)
             if "closed" not in facts:
-                facts["outputs"] = self._described(call, {"result": result})
+                facts["outputs"] = self._described(call, "outputs", {"result": result})
             self._write("return", facts)
 
     def raised(self, call: Call, error: BaseException) -> None:
@@ -140,13 +147,25 @@ class LogSink:
                 facts["closed"] = True
         return facts
 
-    def _described(self, call: Call, values: dict[str, Any]) -> dict[str, Any]:
+    def _described(self, call: Call, group: Group, values: dict[str, Any]) -> dict[str, Any]:
         described = describe_all(values)
         if self.level >= Level.STATS:
+            late: dict[str, Awaited] = {}
             for name, facts in described.items():
-                if isinstance(facts, TensorFacts):
-                    facts["stats"] = "capturing" if call.capturing else self._measured(values[name])
+                if not isinstance(facts, TensorFacts):
+                    continue
+                found = "capturing" if call.capturing else self._measured(values[name])
+                if isinstance(found, (dict, str)):
+                    facts["stats"] = found
+                else:
+                    late[name] = found
+            if late:
+                self._awaited.add(call, group, late)
         return described
+
+    def _told_late(self, api: str, call: int, group: Group, found: dict[str, Any]) -> None:
+        stats = {name: LateStatistics(stats=value) for name, value in found.items()}
+        self._write("stats", {"api": api, "call": call, group: stats})
 
     def _write(self, event: str, facts: dict[str, Any]) -> None:
         if self._pid != os.getpid():  # first use, or a forked child whose name has %p in it

@@ -15,6 +15,7 @@ import msgspec
 from kernlib import ring
 from kernlib.config import Config, Level
 from kernlib.errors import ConfigError
+from kernlib.logging._awaited import AwaitedStatistics
 from kernlib.logging._describe import describe, error_line, statistics
 from kernlib.logging._destination import call_in_forked_children, expand_destination
 from kernlib.logging._filter import NameFilter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from kernlib.logging._awaited import Awaited, Group, Measured
     from kernlib.logging._call import Call, RecordedApi, SteppedCall
 
 __all__ = ["RingSink"]
@@ -48,7 +50,7 @@ class RingSink:
         config: Config,
         facts: Callable[[], object],
         native: Callable[[], NativeRecorder | None],
-        measured: Callable[[torch.Tensor], dict[str, float | int] | str] = statistics,
+        measured: Callable[[torch.Tensor], Measured] = statistics,
     ) -> None:
         if config.log_dest == "stdout":
             raise ConfigError(
@@ -62,6 +64,7 @@ class RingSink:
         self._facts = facts
         self._functions = native
         self._measured = measured
+        self._awaited = AwaitedStatistics(self._told_late)
         self._lock = threading.Lock()
         self._pid = 0
         self._path: Path | None = None
@@ -84,12 +87,12 @@ class RingSink:
     def started(self, call: Call) -> None:
         """Write the name and, from level ``args`` on, the arguments."""
         named = call.named() if self.level >= Level.ARGS else {}
-        self._append(ring.Kind.CALL, call, self._values(call, named))
+        self._append(ring.Kind.CALL, call, self._values(call, "args", named))
 
     def returned(self, call: Call, result: object) -> None:
         """Write the time the call took on the host and, from level ``args`` on, the outputs."""
         named = {"result": result} if self.level >= Level.ARGS else {}
-        self._append(ring.Kind.RETURN, call, self._values(call, named))
+        self._append(ring.Kind.RETURN, call, self._values(call, "outputs", named))
 
     def raised(self, call: Call, error: BaseException) -> None:
         """Write the exception's type and first line; at every level."""
@@ -117,6 +120,9 @@ class RingSink:
             stream=_stream(values),
             capturing=call.capturing,
         )
+        self._put(entry)
+
+    def _put(self, entry: ring.Entry) -> None:
         if self.native is None:
             with self._lock:
                 if self._writer is None:
@@ -167,14 +173,29 @@ class RingSink:
         self._lock = threading.Lock()
         self._writer = self._path = self._refusal = self.native = None
 
-    def _values(self, call: Call, named: Mapping[str, object]) -> dict[str, ring.Value]:
+    def _values(
+        self, call: Call, group: Group, named: Mapping[str, object]
+    ) -> dict[str, ring.Value]:
         values = {name: _value(value) for name, value in named.items()}
         if self.level >= Level.STATS:
+            late: dict[str, Awaited] = {}
             for name, value in values.items():
-                if isinstance(value, ring.Tensor):
-                    stats = "capturing" if call.capturing else self._measured(named[name])  # type: ignore[arg-type]
-                    values[name] = ring.with_statistics(value, stats)
+                if not isinstance(value, ring.Tensor):
+                    continue
+                found = "capturing" if call.capturing else self._measured(named[name])  # type: ignore[arg-type]
+                if isinstance(found, (dict, str)):
+                    values[name] = ring.with_statistics(value, found)
+                else:
+                    late[name] = found
+            if late:
+                self._awaited.add(call, group, late)
         return values
+
+    def _told_late(self, api: str, call: int, group: Group, found: Mapping[str, object]) -> None:
+        """Write statistics that were not there when the call was described."""
+        values = {name: ring.Described(stats) for name, stats in found.items()}
+        kind = ring.Kind.ARG_STATS if group == "args" else ring.Kind.OUTPUT_STATS
+        self._put(ring.Entry(kind=kind, api=api, call=call, values=values))
 
 
 def _value(value: object, depth: int = 0) -> ring.Value:

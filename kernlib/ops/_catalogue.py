@@ -28,7 +28,7 @@ def shipped_specs() -> tuple[KernelSpec, ...]:
     for backend in _BACKENDS:
         found += [norm_spec(backend), activation_spec(backend), append_paged_kv_spec(backend)]
         found += [paged_decode_spec(backend, head_dim) for head_dim in SHIPPED_HEAD_DIMS]
-    found += [statistics_spec(), recorder_spec()]
+    found += [statistics_spec("cpu"), statistics_spec("cuda"), recorder_spec()]
     return tuple(found)
 
 

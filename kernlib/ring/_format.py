@@ -20,7 +20,7 @@ import struct
 
 __all__ = [
     "ALIGNMENT", "CAPTURING", "CHECKSUM", "FACTS_AT", "HAS_STREAM", "HEAD", "HEAD_AT",
-    "LARGEST_RECORD", "PAGE", "PAGE_BYTES", "PAGE_MAGIC", "RECORD", "RECORD_MAGIC",
+    "LARGEST_RECORD", "LATE", "PAGE", "PAGE_BYTES", "PAGE_MAGIC", "RECORD", "RECORD_MAGIC",
     "SMALLEST_RING", "TENSOR", "VERSION", "Kind", "Tag",
 ]  # fmt: skip
 
@@ -51,13 +51,19 @@ TENSOR = struct.Struct("<QBBB")
 
 
 class Kind(enum.IntEnum):
-    """What a record tells."""
+    """What a record tells; the last two bring statistics that a device wrote later."""
 
     CALL = 1
     RETURN = 2
     RAISE = 3
     SUSPEND = 4
     RESUME = 5
+    ARG_STATS = 6
+    OUTPUT_STATS = 7
+
+
+#: Kinds that say nothing of whether a call runs.
+LATE = (Kind.ARG_STATS, Kind.OUTPUT_STATS)
 
 
 class Tag(enum.IntEnum):

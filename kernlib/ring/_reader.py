@@ -18,6 +18,7 @@ from kernlib.ring._format import (
     HEAD,
     HEAD_AT,
     LARGEST_RECORD,
+    LATE,
     PAGE,
     PAGE_BYTES,
     PAGE_MAGIC,
@@ -64,7 +65,7 @@ class Ring:
         return self._starts(lambda last: last is Kind.SUSPEND)
 
     def _starts(self, admits: Callable[[Kind], bool]) -> tuple[Record, ...]:
-        last = {record.call: record.kind for record in self.records}
+        last = {record.call: record.kind for record in self.records if record.kind not in LATE}
         starts = (record for record in self.records if record.kind is Kind.CALL)
         return tuple(record for record in starts if admits(last[record.call]))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from kernlib.ring._format import Kind
+from kernlib.ring._format import LATE, Kind
 from kernlib.ring._values import plain
 
 if TYPE_CHECKING:
@@ -53,7 +53,10 @@ class Record(Entry):
         event: dict[str, object] = {"event": self.kind.name.lower(), "api": self.api}
         event["call"] = self.call
         values = {name: plain(value) for name, value in self.values.items()}
-        if self.kind is Kind.CALL:
+        if self.kind in LATE:
+            group = "args" if self.kind is Kind.ARG_STATS else "outputs"
+            event |= {"event": "stats", group: {n: {"stats": v} for n, v in values.items()}}
+        elif self.kind is Kind.CALL:
             if self.parent:
                 event["parent"] = self.parent
             if self.capturing:

@@ -38,9 +38,11 @@ def fused():
 
 def measured(function, tensor, threads=1, vector_bytes=64):
     """Return what an exported function writes, as a list of 64-bit words."""
-    words = (ctypes.c_int64 * 7)()
-    function(tensor, ctypes.c_void_p(ctypes.addressof(words)), threads, vector_bytes)
-    return list(words)
+    words = (ctypes.c_int64 * 8)()
+    function(tensor, ctypes.c_void_p(ctypes.addressof(words)), 77, 0, threads, vector_bytes)
+    *found, ticket = words
+    assert ticket == 77
+    return found
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -192,6 +194,8 @@ def test_the_kernel_names_what_it_refuses(fused):
         measured(function, torch.empty(0, 3))
     with pytest.raises(ValueError, match="x has 65 dimensions, but at most 64"):
         measured(function, torch.ones((2,) + (1,) * 64))
+    with pytest.raises(ValueError, match="slot = 4096, but there are 4096"):
+        function(torch.ones(2), ctypes.c_void_p(), 0, 4096, 1, 64)
 
 
 FORKED = """
@@ -283,7 +287,8 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import torch
 from statistics_samples import DTYPES, VIEWS, agree, noise, numbers
-from kernlib._statistics import FusedStatistics, statistics_spec, _fused
+from kernlib._statistics import statistics_spec
+from kernlib._statistics._fused import _fused
 from kernlib import jit
 from kernlib.config import Mode, get_config
 

@@ -3,6 +3,7 @@
 import pytest
 
 from kernlib import jit
+from kernlib._statistics import statistics_spec
 from kernlib.errors import UnsupportedTargetError
 from kernlib.ops._activation import activation_spec
 from kernlib.ops._norm import norm_spec
@@ -17,6 +18,7 @@ SPECS = (
     activation_spec("cuda"),
     append_paged_kv_spec("cuda"),
     paged_decode_spec("cuda", 128),
+    statistics_spec("cuda"),
 )
 
 

@@ -96,7 +96,7 @@ def test_the_kernel_is_of_mode_release_whatever_is_watched(config, monkeypatch):
 
 
 def test_what_is_shipped_holds_the_statistics():
-    assert matching_specs("statistics") == [statistics_spec()]
+    assert matching_specs("statistics") == [statistics_spec("cpu"), statistics_spec("cuda")]
 
 
 def test_a_line_has_what_the_callable_measured(config):
