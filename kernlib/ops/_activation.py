@@ -6,9 +6,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kernlib import jit
+from kernlib._checks import Multiple, NoOverlap, Size
 from kernlib._runtime import kernel_api
 from kernlib.ops import _activation_triton
+from kernlib.ops._declared import any_rows, like, operand, written_rows
 from kernlib.ops._library import choose, library_spec, triton_spec
+from kernlib.ops._own_checks import HalfOfRows
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +20,17 @@ if TYPE_CHECKING:
     from kernlib.jit import KernelChoice, KernelSpec
 
 __all__ = ["activation_kernels", "activation_spec", "silu_and_mul"]
+
+
+SILU_AND_MUL_CHECKS = (
+    *operand("x"),
+    *any_rows("x"),
+    Multiple(Size("x", -1), 2),
+    *like("out", "x"),
+    HalfOfRows("out", "x"),
+    *written_rows("out"),
+    NoOverlap("out", "x", in_place=True),
+)
 
 
 @cache
@@ -39,7 +53,7 @@ def activation_kernels(
     return (_choice(x.device, backend),)
 
 
-@kernel_api(kernels=activation_kernels, outputs=("out",))
+@kernel_api(kernels=activation_kernels, checks=SILU_AND_MUL_CHECKS, outputs=("out",))
 def silu_and_mul(x: Tensor, *, out: Tensor | None = None, backend: str | None = None) -> Tensor:
     """Return ``silu(x[..., :d]) * x[..., d:]``.
 

@@ -6,8 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kernlib import jit
-from kernlib._checks import SameSize, Size
+from kernlib._checks import DenseLast, NoOverlap, Rank, SameShape, SameSize, Size, Writable
 from kernlib._runtime import kernel_api
+from kernlib.ops._declared import any_rows, like, operand, written_rows
 from kernlib.ops._library import choose, library_spec
 
 if TYPE_CHECKING:
@@ -18,11 +19,31 @@ if TYPE_CHECKING:
 
 __all__ = ["fused_add_rms_norm_", "norm_kernels", "norm_spec", "rms_norm"]
 
-RMS_NORM_CHECKS = (SameSize(Size("weight", 0), Size("x", -1)),)
+_ROW_WEIGHT = (
+    *operand("x"),
+    *any_rows("x"),
+    *like("weight", "x"),
+    Rank("weight", 1),
+    SameSize(Size("weight", 0), Size("x", -1)),
+    DenseLast("weight"),
+)
+RMS_NORM_CHECKS = (
+    *_ROW_WEIGHT,
+    *like("out", "x"),
+    SameShape("out", "x"),
+    *written_rows("out"),
+    NoOverlap("out", "x", in_place=True),
+    NoOverlap("out", "weight"),
+)
 FUSED_ADD_RMS_NORM_CHECKS = (
-    *RMS_NORM_CHECKS,
-    SameSize(Size("residual", -1), Size("x", -1)),
-    SameSize(Size("residual", 0), Size("x", 0)),
+    *_ROW_WEIGHT,
+    *like("residual", "x"),
+    SameShape("residual", "x"),
+    Writable("x"),
+    *written_rows("residual"),
+    NoOverlap("residual", "x"),
+    NoOverlap("weight", "x"),
+    NoOverlap("weight", "residual"),
 )
 
 

@@ -6,20 +6,60 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kernlib import jit
-from kernlib._checks import AllInRange, Monotone, Size
+from kernlib._checks import (
+    AllInRange,
+    DenseLast,
+    InRange,
+    Monotone,
+    NoOverlap,
+    Rank,
+    SameSize,
+    Size,
+    Writable,
+)
 from kernlib._runtime import kernel_api
+from kernlib.ops._declared import int32_list, like, operand
 from kernlib.ops._library import choose, library_spec
-from kernlib.ops._page_checks import PositionsInPages
+from kernlib.ops._own_checks import PositionsInPages
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernlib._checks import Check
     from kernlib.jit import KernelChoice, KernelSpec
 
 __all__ = ["append_paged_kv", "append_paged_kv_kernels", "append_paged_kv_spec"]
 
+_LISTS = ("kv_indices", "kv_indptr", "kv_last_page_len", "batch_indices", "positions")
+
+
+def _source_checks(name: str) -> tuple[Check, ...]:
+    """Return what k and v must be."""
+    return (
+        *like(name, "kv_cache"),
+        Rank(name, 3),
+        SameSize(Size(name, 1), Size("kv_cache", 2)),
+        SameSize(Size(name, 2), Size("kv_cache", 4)),
+        DenseLast(name),
+        NoOverlap(name, "kv_cache"),
+    )
+
+
 APPEND_PAGED_KV_CHECKS = (
+    *operand("kv_cache"),
+    Rank("kv_cache", 5),
+    InRange(Size("kv_cache", 1), 2, 2),
+    InRange(Size("kv_cache", 3), 1),
+    DenseLast("kv_cache"),
+    Writable("kv_cache"),
+    *_source_checks("k"),
+    *_source_checks("v"),
+    SameSize(Size("v", 0), Size("k", 0)),
+    *(check for name in _LISTS for check in int32_list(name, "kv_cache")),
+    SameSize(Size("kv_indptr", 0), Size("kv_last_page_len", 0), offset=1),
+    SameSize(Size("batch_indices", 0), Size("k", 0)),
+    SameSize(Size("positions", 0), Size("k", 0)),
     Monotone("kv_indptr"),
     AllInRange("kv_indices", Size("kv_cache", 0), "pages", "the pool", used="kv_indptr"),
     AllInRange("batch_indices", Size("kv_last_page_len", 0), "sequences", "the page table"),

@@ -6,9 +6,23 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, overload
 
 from kernlib import jit
-from kernlib._checks import AllInRange, LengthsInRange, Monotone, SameSize, Size
+from kernlib._checks import (
+    AllInRange,
+    DenseLast,
+    InRange,
+    LengthsInRange,
+    Monotone,
+    Multiple,
+    NoOverlap,
+    Rank,
+    SameShape,
+    SameSize,
+    Size,
+    Writable,
+)
 from kernlib._runtime import kernel_api
 from kernlib.errors import ArgumentError, SpecError
+from kernlib.ops._declared import int32_list, like, operand
 from kernlib.ops._library import choose, library_spec
 
 if TYPE_CHECKING:
@@ -19,7 +33,33 @@ if TYPE_CHECKING:
 
 __all__ = ["SHIPPED_HEAD_DIMS", "PagedDecode", "paged_decode_spec", "plan_kernels", "run_kernels"]
 
+_LISTS = ("kv_indptr", "kv_indices", "kv_last_page_len")
+NEW_CHECKS = (
+    InRange(Size("num_kv_heads"), 1),
+    InRange(Size("page_size"), 1),
+    InRange(Size("head_dim"), 8, 256),
+    Multiple(Size("head_dim"), 8),
+    Multiple(Size("num_qo_heads"), Size("num_kv_heads")),
+)
+PLAN_CHECKS = (
+    *(check for name in _LISTS for check in int32_list(name, "kv_indptr")),
+    SameSize(Size("kv_indptr", 0), Size("kv_last_page_len", 0), offset=1),
+)
 PAGED_DECODE_CHECKS = (
+    *operand("q"),
+    Rank("q", 3),
+    DenseLast("q"),
+    *like("kv_cache", "q"),
+    Rank("kv_cache", 5),
+    InRange(Size("kv_cache", 1), 2, 2),
+    DenseLast("kv_cache"),
+    *like("out", "q"),
+    SameShape("out", "q"),
+    DenseLast("out"),
+    Writable("out"),
+    NoOverlap("out", "q", in_place=True),
+    NoOverlap("out", "kv_cache"),
+    *(check for name in _LISTS for check in int32_list(f"self.{name}", "q")),
     SameSize(Size("q", 1), Size("self.num_qo_heads")),
     SameSize(Size("q", 2), Size("self.head_dim")),
     SameSize(Size("kv_cache", 2), Size("self.num_kv_heads")),
@@ -95,7 +135,7 @@ class PagedDecode:
     Raises ArgumentError or SpecError (both are ValueErrors) for numbers outside of these.
     """
 
-    @kernel_api
+    @kernel_api(checks=NEW_CHECKS)
     def __init__(self, num_qo_heads: int, num_kv_heads: int, head_dim: int, page_size: int) -> None:
         if num_kv_heads < 1 or num_qo_heads % num_kv_heads:
             problem = f"{num_qo_heads} is not a multiple of num_kv_heads = {num_kv_heads}"
@@ -111,7 +151,7 @@ class PagedDecode:
         self.kv_indices: Tensor | None = None
         self.kv_last_page_len: Tensor | None = None
 
-    @kernel_api(setup=True, kernels=plan_kernels)
+    @kernel_api(setup=True, kernels=plan_kernels, checks=PLAN_CHECKS)
     def plan(self, kv_indptr: Tensor, kv_indices: Tensor, kv_last_page_len: Tensor) -> None:
         """Set the page table for the runs that follow, and make the kernel ready.
 

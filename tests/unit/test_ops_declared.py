@@ -5,7 +5,7 @@ import torch
 
 from kernlib._checks import Size, run_checks
 from kernlib.ops._norm import FUSED_ADD_RMS_NORM_CHECKS, RMS_NORM_CHECKS
-from kernlib.ops._page_checks import PositionsInPages
+from kernlib.ops._own_checks import PositionsInPages
 from kernlib.ops._paged_cache import APPEND_PAGED_KV_CHECKS
 from kernlib.ops._paged_decode import PAGED_DECODE_CHECKS
 
