@@ -25,6 +25,7 @@ class Target(msgspec.Struct, frozen=True):
 
     ``argument`` is empty for an address that belongs to none. ``distance`` counts bytes: from the
     storage's start inside, from its end or its start outside. ``certain`` is false for a guess.
+    ``thread`` is whose address it is, where only the address tells that.
     """
 
     text: str
@@ -32,16 +33,20 @@ class Target(msgspec.Struct, frozen=True):
     relation: Relation
     distance: int
     certain: bool
+    thread: str = ""
 
 
 def explain(fault: Fault, placed: Sequence[Placed]) -> Target | None:
     """Return whose address a fault has, or None if the fault has none.
 
-    Memory that was placed later counts first: it may stand where an earlier storage was.
+    Memory that was placed later counts first: it may stand where an earlier storage was. Of a
+    fault's candidates only one in a fence is told: it cannot but have faulted.
     """
     address = fault.address
     there = [place for place in reversed(placed) if place.nbytes and place.address]
-    if address is None or not there:
+    if address is None:
+        return _among(there, fault.candidates)
+    if not there:
         return None
     if (place := _first(there, address, fence=False)) is not None:
         return _within(place, address, fault.size)
@@ -58,6 +63,14 @@ def _near(there: Sequence[Placed], address: int) -> Target:
         return _beside(nearest, address, certain=False)
     text = f"0x{address:x} is near no tensor of the call"
     return Target(text, "", "elsewhere", 0, certain=True)
+
+
+def _among(there: Sequence[Placed], candidates: Iterable[tuple[int, str]]) -> Target | None:
+    for address, thread in candidates:
+        place = _first(there, address, fence=True)
+        if place is not None and _first(there, address, fence=False) is None:
+            return msgspec.structs.replace(_beside(place, address, certain=True), thread=thread)
+    return None
 
 
 def _first(there: Iterable[Placed], address: int, *, fence: bool) -> Placed | None:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernlib.replay._sanitizers import Fault, Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["core_dump_environment", "find_cuda_gdb", "parse_core_dump", "read_core_dump"]
+__all__ = [
+    "core_dump_environment",
+    "find_cuda_gdb",
+    "find_operand",
+    "parse_core_dump",
+    "parse_lanes",
+    "read_core_dump",
+]
 
 _STEM = "gpu-core"
 _USUAL = Path("/usr/local/cuda/bin/cuda-gdb")
@@ -24,7 +32,8 @@ _LIGHT = (
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,"
     "skip_constbank_memory,skip_abort"
 )
-_COMMANDS = ("info line *$errorpc", "backtrace", "info cuda kernels")
+_COMMANDS = ("info line *$errorpc", "x/i $errorpc", "backtrace", "info cuda kernels")
+_LANES = 32
 
 _EXCEPTION = re.compile(r"(?:CUDA Exception: |CUDA_EXCEPTION_\d+[,:] )(?P<what>[^.\n]+)")
 _PC = re.compile(
@@ -39,6 +48,10 @@ _FRAME = re.compile(
     r"(?: at (?P<file>.+):(?P<line>\d+))?\s*$",
     re.MULTILINE,
 )
+_INSTRUCTION = re.compile(r"^[*=> \t]*0x[0-9a-f]+ <[^>]*>:\s*(?P<text>\S.*)$", re.MULTILINE)
+#: The address in a pair of registers; one that a uniform register has a part in is not told.
+_OPERAND = re.compile(r"\[R(?P<register>\d+)\.64(?:\+(?P<offset>-?0x[0-9a-f]+))?\]")
+_LANE = re.compile(r"^lane \d+ ([0-9a-f]+) ([0-9a-f]+)$")
 _ADDRESS = re.compile(r"[Ii]llegal access to address \(?(?:@\w+\)?)?\s*(0x[0-9a-f]+)")
 
 
@@ -71,17 +84,58 @@ def read_core_dump(folder: Path) -> Fault | None:
     if program is None:
         problem = f"{dumps[0].name} was written, but cuda-gdb was not found to read it"
         return _unread(problem)
-    command = [program, "-nx", "-batch", "-ex", f"target cudacore {dumps[0]}"]
-    command += [part for text in _COMMANDS for part in ("-ex", text)]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_SECONDS
-        )
+        output = _ask(program, dumps[0], _COMMANDS)
+        fault = parse_core_dump(output)
+        if fault is not None and fault.address is None:
+            operand = find_operand(output)
+            lanes = _ask(program, dumps[0], _lane_commands(operand[0])) if operand else ""
+            output += lanes
+            found = parse_lanes(lanes, operand[1]) if operand else ()
+            fault = replace(fault, candidates=found)
     except (OSError, subprocess.SubprocessError) as error:
         return _unread(f"{dumps[0].name} could not be read: {error}")
-    output = done.stdout + done.stderr
     (folder / f"{_STEM}.txt").write_text(output, encoding="utf-8")
-    return parse_core_dump(output) or _unread(f"cuda-gdb names no exception in {dumps[0].name}")
+    return fault or _unread(f"cuda-gdb names no exception in {dumps[0].name}")
+
+
+def _ask(program: str, dump: Path, commands: Iterable[str]) -> str:
+    """Return what the debugger answers; a command that fails does not end it."""
+    command = [program, "-nx", "-batch", "-ex", f"target cudacore {dump}"]
+    command += [part for text in commands for part in ("-ex", text)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    return done.stdout + done.stderr
+
+
+def find_operand(output: str) -> tuple[int, int] | None:
+    """Return the register and the offset of the address that the faulting instruction accesses."""
+    instruction = _INSTRUCTION.search(output)
+    match = _OPERAND.search(instruction["text"]) if instruction else None
+    return (int(match["register"]), int(match["offset"] or "0", 16)) if match else None
+
+
+def _lane_commands(register: int) -> list[str]:
+    """Return what has each lane of the warp in focus print the two registers of an address.
+
+    An exception is the warp's: the thread in focus need not be the one that faulted.
+    """
+    commands = []
+    for lane in range(_LANES):
+        commands.append(f"cuda lane {lane}")
+        commands.append(f'printf "lane {lane} %x %x\\n", $R{register}, $R{register + 1}')
+    return commands
+
+
+def parse_lanes(output: str, offset: int) -> tuple[tuple[int, str], ...]:
+    """Return the address that each lane accessed, and the thread it is; each thread once."""
+    found: dict[str, int] = {}
+    thread = ""
+    for line in output.splitlines():
+        if focus := _FOCUS.search(line):
+            thread = f"block {focus[1]} thread {focus[2]}"
+        elif (pair := _LANE.match(line)) and thread:
+            found[thread] = (int(pair[2], 16) << 32 | int(pair[1], 16)) + offset
+    return tuple((address, thread) for thread, address in found.items())
 
 
 def _unread(problem: str) -> Fault:

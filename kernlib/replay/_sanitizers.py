@@ -34,7 +34,8 @@ class Fault:
     ``kind`` is the tool's own word (``heap-buffer-overflow``, ``SIGSEGV``); ``frames`` run from
     the faulting function outwards. ``access`` is ``read`` or ``write`` of ``size`` bytes, where
     that is known; ``region`` is the block of memory that the tool says was left, from its first
-    address to the one after its last. ``note`` says what could not be found out, and why.
+    address to the one after its last. ``candidates`` are addresses and threads of which some
+    faulted, where it is not known which. ``note`` says what could not be found out, and why.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Fault:
     access: str = ""
     size: int = 0
     region: tuple[int, int] | None = None
+    candidates: tuple[tuple[int, str], ...] = ()
     note: str = ""
 
 

@@ -116,6 +116,26 @@ def test_a_fence_makes_it_an_illegal_access_at_full_speed(child, place, memory, 
     assert abs(again.source.line - runs.fault_line(marker)[0]) <= 1
 
 
+@pytest.mark.parametrize(
+    ("place", "memory", "text"),
+    [
+        (PAST, "fence-end", f"past the end of pool (row {ROWS} of {ROWS})"),
+        (BEFORE, "fence-start", "4 bytes before the start of x (element -1 of 64)"),
+    ],
+    ids=["end", "start"],
+)
+def test_the_registers_in_a_core_dump_name_argument_and_thread(child, place, memory, text):
+    """At full speed no tool tells the address: it is in the registers of the thread that faulted."""
+    if find_cuda_gdb() is None:
+        pytest.skip("cuda-gdb is neither on PATH nor in /usr/local/cuda")
+    ran = child(place, memory, Mode.RELEASE)
+    assert ran.fault.candidates, (ran.fault, ran.end.log)
+    assert ran.target is not None, ran.fault
+    assert ran.target.text.endswith(text)
+    assert ran.target.certain
+    assert ran.target.thread.startswith("block (")
+
+
 @pytest.mark.requires("compute-sanitizer")
 @pytest.mark.parametrize(
     ("place", "memory", "marker", "text"),

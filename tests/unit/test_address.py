@@ -143,3 +143,16 @@ def test_without_an_address_or_storages_nothing_is_said():
     assert told(None) is None
     assert told(4096, []) is None
     assert told(4096, [Placed(0, "meta", 0, 64, ())]) is None
+
+
+def test_of_several_candidates_the_one_in_a_fence_is_told():
+    fault = Fault("device error", "", "GPU core dump", candidates=(
+        (POOL.address + 8, "thread 0"), (Q.address + Q.nbytes, "thread 1"),
+        (POOL.address + POOL.nbytes + 4, "thread 2"), (POOL.address - 4, "thread 3"),
+    ))  # fmt: skip
+    target = explain(fault, PLACED)
+    assert target.text == "4 bytes past the end of kv_pool (page 64 of 64)"
+    assert (target.thread, target.certain) == ("thread 2", True)
+    innocent = Fault("device error", "", "GPU core dump", candidates=((POOL.address, "thread 0"),))
+    assert explain(innocent, PLACED) is None
+    assert explain(fault, []) is None

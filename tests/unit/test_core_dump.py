@@ -3,7 +3,13 @@
 import pytest
 
 from kernlib.replay import _coredump
-from kernlib.replay._coredump import core_dump_environment, parse_core_dump, read_core_dump
+from kernlib.replay._coredump import (
+    core_dump_environment,
+    find_operand,
+    parse_core_dump,
+    parse_lanes,
+    read_core_dump,
+)
 
 DUMPED = """Opening GPU coredump: /tmp/run/gpu-core.77
 [New Thread 77]
@@ -77,3 +83,38 @@ def test_a_dump_is_asked_for_without_memory_and_in_the_runs_own_folder(tmp_path)
     assert asked["CUDA_ENABLE_COREDUMP_ON_EXCEPTION"] == "1"
     assert asked["CUDA_COREDUMP_FILE"].startswith(str(tmp_path))
     assert "skip_global_memory" in asked["CUDA_COREDUMP_GENERATION_FLAGS"]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "operand"),
+    [
+        ("LDG.E R7, desc[UR4][R2.64]", (2, 0)),
+        ("LDG.E.128 R4, desc[UR6][R10.64+0x10]", (10, 16)),
+        ("STG.E desc[UR4][R2.64+-0x4], R5", (2, -4)),
+        ("LD.E R0, [R6.64]", (6, 0)),
+        ("LDS R0, [R6+0x4]", None),
+        ("LDG.E R7, desc[UR4][R2.64+UR8]", None),
+        ("EXIT", None),
+    ],
+)
+def test_the_address_is_in_the_registers_of_the_instruction(instruction, operand):
+    output = DUMPED + f"*> 0x7f31abd9d4c0 <_Z4eachI8TakeRowsEvT_+320>:\t{instruction} \n"
+    assert find_operand(output) == operand
+    assert find_operand(DUMPED) is None
+
+
+def test_each_lane_of_the_warp_is_a_candidate():
+    """An exception is the warp's: the lane in focus may be innocent."""
+    focus = "[Switching focus to CUDA kernel 0, grid 5, block (5,0,0), thread ({},0,0), device 0]"
+    output = "\n".join(
+        [
+            focus.format(32), "lane 0 100 7f2a",
+            focus.format(33), "lane 1 fffffffc 7f2a",
+            "Invalid coordinates. CUDA focus unchanged.", "lane 2 fffffffc 7f2a",
+        ]
+    )  # fmt: skip
+    assert parse_lanes(output, 4) == (
+        (0x7F2A00000104, "block (5,0,0) thread (32,0,0)"),
+        (0x7F2B00000000, "block (5,0,0) thread (33,0,0)"),
+    )
+    assert parse_lanes("No symbol table is loaded.\n", 0) == ()
