@@ -16,6 +16,7 @@ namespace {
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr int kCount = sizeof(kSignals) / sizeof(kSignals[0]);
 constexpr size_t kStackBytes = 1 << 16;
+constexpr unsigned kSeconds = 20;
 
 int file = -1;
 struct sigaction before[kCount];
@@ -27,6 +28,7 @@ void on_signal(int number, siginfo_t* info, void* context) {
   if (reporting.test_and_set()) {
     for (;;) ::pause();  // another thread is telling; it ends the process
   }
+  ::alarm(kSeconds);  // a lock that the fault left taken would keep the report waiting for good
   report(file, number, *info, context);
   for (int i = 0; i < kCount; ++i) ::sigaction(kSignals[i], &before[i], nullptr);
   if (info->si_code <= 0) ::raise(number);  // sent by a process: nothing would repeat it

@@ -76,7 +76,8 @@ def _signal_fault(status: int, folder: Path, config: Config) -> Fault:
     """Return what the child told of its signal before it ended, else the signal's name."""
     name = _signal_name(-status)
     told = fault_of_crash(folder, jit.artifacts_dir(config).resolve())
-    if told is not None and told.kind == name:
+    # The handler has itself ended by an alarm, should its report wait for good.
+    if told is not None and name in {told.kind, "SIGALRM"}:
         return told
     return Fault(name, f"the process was ended by {name}", "operating system")
 

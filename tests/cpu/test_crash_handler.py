@@ -59,6 +59,13 @@ def test_a_thread_of_its_own_is_told_too(end):
     assert (fault.address, fault.access) == (48, "read")
 
 
+def test_a_stack_that_overflowed_is_told_too(end):
+    code = "import sys; sys.setrecursionlimit(1 << 30); kind = ctypes.CFUNCTYPE(None)"
+    done, fault = end(f"{code}; again = kind(lambda: again()); again()")
+    assert done.status == -signal.SIGSEGV
+    assert fault.access == "write"
+
+
 def test_a_handler_that_cannot_be_built_is_stated(server, tmp_path):
     program = """
     from pathlib import Path
