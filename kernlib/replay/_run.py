@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernlib import jit
-from kernlib.replay._compute_sanitizer import read_compute_sanitizer
+from kernlib.replay._compute_sanitizer import (
+    read_compute_sanitizer,
+    read_compute_sanitizer_text,
+)
 from kernlib.replay._coredump import core_dump_environment, read_core_dump
 from kernlib.replay._crash import fault_of_crash
 from kernlib.replay._protocol import Raised, Stage, read_events
 from kernlib.replay._sanitizers import (
     Fault,
     read_address_sanitizer,
+    read_thread_sanitizer,
     read_undefined,
 )
 
@@ -34,6 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ChildEnd", "run_child"]
 
+_READERS = (
+    read_address_sanitizer,
+    read_undefined,
+    read_thread_sanitizer,
+    read_compute_sanitizer_text,
+)
 _DEVICE_ERRORS = ("CUDA error", "AcceleratorError", "cudaError", "device-side assert")
 
 
@@ -98,8 +108,9 @@ def _fault_of(log: str, tool: Tool, events: Sequence[Event], folder: Path) -> Fa
         xml = tool.report.read_text(encoding="utf-8", errors="replace")
         if (fault := read_compute_sanitizer(xml)) is not None:
             return fault
-    if (fault := read_address_sanitizer(log) or read_undefined(log)) is not None:
-        return fault
+    for read in _READERS:
+        if (fault := read(log)) is not None:
+            return fault
     for event in events:
         if isinstance(event, Raised) and is_device_error(f"{event.type}: {event.message}"):
             return _device_fault(event.message, folder)
@@ -150,7 +161,9 @@ def run_child(
     status = None if timed_out else child.returncode
     fault = None if timed_out else _fault_of(log, tool, events, folder)
     if fault is None and status is not None and status < 0:
-        fault = _signal_fault(status, folder, config)
+        # A dump there is only of a device in error, whatever it made of the process.
+        dumped = read_core_dump(folder)
+        fault = dumped or _signal_fault(status, folder, config)
     return ChildEnd(
         tuple(events),
         fault,
