@@ -29,6 +29,8 @@ __all__ = ["CallMemory"]
 
 _SIDES: dict[Memory, Side] = {"fence-end": "end", "fence-start": "start"}
 _POISON = 0xFF
+_GAPS = "alignment is kept, so that bytes lie between some storages and their fence"
+_IN_GAPS = "read, they give NaN or a huge number instead of a fault; written to, they are told"
 #: Fenced memory of the api's own that nothing holds is given back each time so much was added.
 _HOARD_BYTES = 1 << 28
 _HOARD_BLOCKS = 2048
@@ -72,6 +74,7 @@ class CallMemory:
         names = (*api.outputs, *api.workspaces)
         notes = overwrite_scratch(names, call, tensors, self._scratch)
         units = _units(api.checks)
+        gaps = []
         by_storage: dict[int, list[int]] = {}
         for number in tensors:
             by_storage.setdefault(call.views[number].storage, []).append(number)
@@ -80,7 +83,9 @@ class CallMemory:
             if memory.device.type != "meta" and memory.nbytes():
                 views = tuple(_view(call.views[number], units) for number in numbers)
                 self._tell(storage, memory, views)
-                notes += self._gap(memory.data_ptr(), views[0].path)
+                gaps += self._gap(memory.data_ptr(), views[0].path)
+        if gaps:
+            notes.append(f"{_GAPS} ({', '.join(gaps)}): {_IN_GAPS}")
         for note in notes if last else ():
             self._events.write(Noted(note))
 
@@ -110,12 +115,9 @@ class CallMemory:
             self._told = {told for told in self._told if self._fence.at(told[0]) is not None}
 
     def _gap(self, address: int, name: str) -> list[str]:
-        """Return what a fence does not see, since the storage keeps its alignment."""
+        """Return how many bytes lie between a storage and its fence, if any do."""
         block = self._fence.at(address) if self._fence is not None else None
-        gap = block.gap if block is not None else 0
-        told = f"{name}: {gap} bytes lie between it and its fence, for its alignment is kept: a "
-        seen = "read of them gives NaN or a huge number instead of a fault, a write is seen"
-        return [told + seen] if gap else []
+        return [f"{name} {block.gap}"] if block is not None and block.gap else []
 
     def _own(self, tensor: torch.Tensor, operator: str, kept: bool) -> torch.UntypedStorage:  # noqa: FBT001 - the caller's signature
         """Return where memory of the api's own is to lie: fenced, with its contents or poison."""

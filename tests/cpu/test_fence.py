@@ -145,7 +145,7 @@ def test_a_write_into_padding_is_told_though_nothing_faults(child):
     assert finished(ran), ran.log
     assert ran.placed["out"].after == 60
     assert ran.trampled == [Trampled("out", "after", 0, 4)]
-    assert any(note.startswith("out: 60 bytes lie between it and its fence") for note in ran.notes)
+    assert any("and their fence (out 60, slots 48, values 56): read" in text for text in ran.notes)
 
 
 def test_what_the_api_allocates_itself_is_fenced_and_named_by_its_line(child):
