@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from kernlib._registry import Api
     from kernlib.dump import Call, Node, Storage
     from kernlib.replay._chain import Step
 
-__all__ = ["Rebuilt", "check_values", "device_map", "expected_tensors", "rebuild_call"]
+__all__ = ["Rebuilt", "device_map", "expected_tensors", "rebuild_call"]
 
 
 class Rebuilt:
@@ -94,36 +93,6 @@ def _is_tensor_state(node: Node) -> bool:
     parts = list(dump.walk(node))
     opaque = any(isinstance(part, (dump.OpaqueNode, dump.ReceiverNode)) for part in parts)
     return not opaque and any(isinstance(part, dump.TensorNode) for part in parts)
-
-
-def check_values(api: Api, step: Step) -> dict[str, object]:
-    """Return what declared preconditions read: arguments and state by name, on the CPU."""
-    call = step.call
-    everywhere = {storage.device: "cpu" for storage in call.storages if storage.device != "meta"}
-    views = dump.input_views(call, state=True)
-    tensors = dump.rebuild(call.storages, views, dump.read_inputs(step.path, call), everywhere)
-    named = _named_nodes(api, call)
-    if call.receiver is not None:
-        named.update({f"self.{name}": node for name, node in call.receiver.state.items()})
-    values: dict[str, object] = {}
-    for name, node in named.items():
-        parts = list(dump.walk(node))
-        if any(isinstance(part, (dump.OpaqueNode, dump.ReceiverNode)) for part in parts):
-            continue
-        values[name] = dump.decode(node, tensors, {}, everywhere)
-        if isinstance(node, dump.TensorNode):
-            view = call.views[node.view]
-            address = call.storages[view.storage].address
-            values[f"{name}.address"] = address + view.offset * view.itemsize
-    return values
-
-
-def _named_nodes(api: Api, call: Call) -> dict[str, Node]:
-    names = api.parameters
-    names = names[1:] if api.owner is not None else names
-    named = dict(zip(names, call.arguments.args, strict=False))
-    named.update(call.arguments.kwargs)
-    return named
 
 
 def expected_tensors(step: Step, views: Iterable[int]) -> dict[int, torch.Tensor]:

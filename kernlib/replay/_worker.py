@@ -6,12 +6,9 @@ configuration in its environment: from there on it is the ordinary call in an or
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import sys
 import traceback
-from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,17 +17,16 @@ import msgspec
 
 from kernlib import dump
 from kernlib._checks import run_checks
-from kernlib._registry import registry
 from kernlib.config import Mode, get_config
 from kernlib.errors import (
     BuildError,
     KernlibError,
     MissingArtifactError,
     NotReplayableError,
-    RegistryError,
     ToolchainError,
     UnsupportedTargetError,
 )
+from kernlib.replay._apis import api_of, import_apis
 from kernlib.replay._catch import catch_signals
 from kernlib.replay._chain import Step, chain_of
 from kernlib.replay._memory import CallMemory
@@ -45,7 +41,8 @@ from kernlib.replay._protocol import (
     Request,
     Stage,
 )
-from kernlib.replay._rebuild import check_values, device_map, rebuild_call
+from kernlib.replay._rebuild import device_map, rebuild_call
+from kernlib.replay._recorded import RecordedValues
 from kernlib.replay._steps import can_compare, compare_items, run_out, step_notes, step_obstacles
 from kernlib.replay._used import describe_builds
 
@@ -58,22 +55,6 @@ if TYPE_CHECKING:
     from kernlib.replay._rebuild import Rebuilt
 
 _BUILD_ERRORS = (BuildError, MissingArtifactError, ToolchainError, UnsupportedTargetError)
-
-
-def _import_apis(call: dump.Call, more: list[str]) -> None:
-    """Import what registers apis: the package's own entry points, and what the user named.
-
-    A package named by a capsule is never imported by that name: only installed packages that
-    declare the entry-point group, or those typed on the command line.
-    """
-    for point in entry_points(group="kernlib.apis"):
-        if point.module.partition(".")[0] == call.package:
-            point.load()
-    if call.package == "kernlib":  # a source tree that is not installed has no entry points
-        faults = call.api.startswith("selftest_")  # they are wrong on purpose: only by their name
-        importlib.import_module("kernlib.selftest" if faults else "kernlib.ops")
-    for name in more:
-        importlib.import_module(name)
 
 
 class _Worker:
@@ -95,9 +76,9 @@ class _Worker:
         target = Step(path, dump.read_call(path))
         import torch  # noqa: F401 - its loading belongs to this stage
 
-        _import_apis(target.call, self._request.packages)
+        import_apis(target.call, self._request.packages)
         steps = chain_of(target)
-        apis = [_api_of(step, self._request.packages) for step in steps]
+        apis = [api_of(step, self._request.packages) for step in steps]
         for step in steps:
             if reasons := _obstacles(step):
                 raise NotReplayableError(step.text, reasons)
@@ -114,7 +95,7 @@ class _Worker:
             self._run_step(step, api, devices, last=step is target)
 
     def _check(self, api: Api, target: Step) -> None:
-        for finding in run_checks(api.checks, check_values(api, target)):
+        for finding in run_checks(api.checks, RecordedValues(api, target)):
             self._events.write(Found(finding.argument, finding.message))
 
     def _run_step(self, step: Step, api: Api, devices: dict[str, str], *, last: bool) -> None:
@@ -160,22 +141,6 @@ class _Worker:
             except AttributeError:
                 self._events.write(Noted(f"self.{name} cannot be set; it is as the chain left it"))
         return [found]
-
-
-def _api_of(step: Step, packages: list[str]) -> Api:
-    """Return the registered api of a call.
-
-    What a script defines is recorded as ``__main__``'s, a name that means another module here:
-    then the module the user imported for it counts.
-    """
-    package, name = step.call.package, step.call.api
-    if package != "__main__":
-        return registry.get(package, name)
-    for module in packages:
-        with contextlib.suppress(RegistryError):
-            return registry.get(module.partition(".")[0], name)
-    reason = "it was defined in the script that was run; name its module with --import"
-    raise NotReplayableError(step.text, [reason])
 
 
 def _obstacles(step: Step) -> list[str]:

@@ -11,10 +11,11 @@ import msgspec
 
 from kernlib.config import Mode, get_config
 from kernlib.errors import KernlibError
+from kernlib.replay._diagnose import diagnose, diagnoses_json, diagnosis_text
 from kernlib.replay._listing import list_json, list_text, show_text
 from kernlib.replay._replay import Options, replay
 from kernlib.replay._report import render_text
-from kernlib.replay._select import select
+from kernlib.replay._select import Selection, select
 
 __all__ = ["main"]
 
@@ -46,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     add("path", metavar="DIR", type=Path, help="a dump folder, a session, or one capsule")
     add("--list", action="store_true", help="show sessions and calls; run nothing")
     add("--show", metavar="N", type=int, help="show call N and its builds; run nothing")
+    add("--check", action="store_true",
+        help="judge the recorded arguments by what their apis declare; run nothing")  # fmt: skip
     add("--call", metavar="N", type=int, help="replay call N")
     add("--api", metavar="PATTERN", help="replay the calls of the apis that match (fnmatch)")
     add("--mode", choices=[str(mode) for mode in Mode], help="how to build the kernels")
@@ -72,6 +75,16 @@ def _shown(text: str) -> str:
     return _STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
+def _check(selection: Selection, arguments: argparse.Namespace) -> int:
+    """Judge the selected calls; the worst decides the exit status."""
+    found = [diagnose(entry.path, arguments.packages) for entry in selection.calls]
+    if arguments.json:
+        sys.stdout.write(diagnoses_json(found))
+    else:
+        sys.stdout.write(_shown("\n".join(map(diagnosis_text, found))))
+    return max(diagnosis.exit_status for diagnosis in found)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     path: Path = arguments.path
     if arguments.list:
@@ -83,6 +96,8 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(_shown(text))
         return 0
     selection = select(path, call=arguments.call, api=arguments.api)
+    if arguments.check:
+        return _check(selection, arguments)
     options = Options(
         command=_command(path, arguments),
         packages=tuple(arguments.packages),
