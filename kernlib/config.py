@@ -54,9 +54,16 @@ class Mode(str, enum.Enum):
     LINEINFO = "lineinfo"
     DEBUG = "debug"
     SANITIZE = "sanitize"
+    UNDEFINED = "undefined"
+    THREAD = "thread"
 
     def __str__(self) -> str:
         return self.value
+
+    @property
+    def instruments(self) -> bool:
+        """Whether the compiler puts a sanitizer's checks into the code; only g++ and clang do."""
+        return self in {Mode.SANITIZE, Mode.UNDEFINED, Mode.THREAD}
 
 
 def _level(text: str) -> Level:
@@ -139,6 +146,10 @@ class Config:
         "KERNLIB_SYNC",
         "Wait for the device after every recorded call, so that a fault is raised by its call.",
     )
+    check: bool = switch(
+        "KERNLIB_CHECK",
+        "Refuse calls that break a declared precondition; reading indices waits for the device.",
+    )
     # What stands above can be switched in a running process; what follows is read once.
     control: Path | None = optional_path(
         "KERNLIB_CONTROL", "a file that only its owner may write",
@@ -155,7 +166,7 @@ class Config:
         render=" ".join,
     )  # fmt: skip
     jit_mode: Mode = variable(
-        "KERNLIB_JIT_MODE", Mode.RELEASE, "release, lineinfo, debug or sanitize",
+        "KERNLIB_JIT_MODE", Mode.RELEASE, ", ".join(Mode),
         "How kernels are built.", parse=Mode, render=lambda value: value.value,
     )  # fmt: skip
     jit_disable: bool = switch("KERNLIB_JIT_DISABLE", "Never build; only load valid artifacts.")

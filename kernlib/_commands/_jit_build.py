@@ -7,6 +7,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kernlib.config import Mode
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
@@ -29,7 +31,7 @@ def register(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="for example cpu,sm_90a (default: the CPU, the devices here, KERNLIB_CUDA_ARCH_LIST)",
     )  # fmt: skip
     build.add_argument(
-        "--mode", choices=("release", "lineinfo", "debug", "sanitize"), default=None,
+        "--mode", choices=tuple(map(str, Mode)), default=None,
         help="how to build (default: KERNLIB_JIT_MODE)",
     )  # fmt: skip
     build.set_defaults(run=_run)
@@ -81,7 +83,7 @@ def _row(result: BatchResult) -> tuple[str, str, str, str, str]:
 
 def _run(arguments: argparse.Namespace) -> int:
     from kernlib import jit
-    from kernlib.config import Mode, get_config
+    from kernlib.config import get_config
 
     config = get_config()
     mode = Mode(arguments.mode) if arguments.mode else config.jit_mode

@@ -8,18 +8,26 @@ from kernlib.config import Mode
 
 __all__ = ["compile_flags", "is_clang", "link_flags"]
 
-_SANITIZERS = "-fsanitize=address,undefined"
+_SANITIZERS = {
+    Mode.SANITIZE: "-fsanitize=address,undefined",
+    Mode.UNDEFINED: "-fsanitize=undefined",
+    Mode.THREAD: "-fsanitize=thread",
+}
+#: Version 5, the default, has addr2line of binutils 2.40 give a header's line to the unit.
+_DEBUG_FORMAT = "-gdwarf-4"
+_UNOPTIMISED = ("-O0", _DEBUG_FORMAT, "-g")
+_CHECKED = (*_UNOPTIMISED, "-fno-omit-frame-pointer")
 
 #: lineinfo adds line tables and nothing else: the machine code is that of release. sanitize does
 #: not optimise, since an optimised sanitized build reports the line of the caller it inlined into.
 _BY_MODE = {
     Mode.RELEASE: ("-O3",),
-    Mode.LINEINFO: ("-O3", "-g1"),
-    Mode.DEBUG: ("-O0", "-g"),
-    Mode.SANITIZE: (
-        "-O0", "-g", "-fno-omit-frame-pointer", _SANITIZERS, "-fno-sanitize-recover=undefined",
-    ),
-}  # fmt: skip
+    Mode.LINEINFO: ("-O3", _DEBUG_FORMAT, "-g1"),
+    Mode.DEBUG: _UNOPTIMISED,
+    Mode.SANITIZE: (*_CHECKED, _SANITIZERS[Mode.SANITIZE], "-fno-sanitize-recover=undefined"),
+    Mode.UNDEFINED: (*_CHECKED, _SANITIZERS[Mode.UNDEFINED], "-fno-sanitize-recover=undefined"),
+    Mode.THREAD: (*_CHECKED, _SANITIZERS[Mode.THREAD]),
+}
 
 
 def compile_flags(mode: Mode) -> tuple[str, ...]:
@@ -38,8 +46,9 @@ def link_flags(mode: Mode, *, clang: bool = False) -> tuple[str, ...]:
     A symbol that nothing defines is an error of the build: bound lazily, it would end the process
     at the first call. A sanitizer's runtime may come with the process, so there the load fails.
     """
-    sanitize = mode is Mode.SANITIZE
-    complete: tuple[str, ...] = ("-Wl,-z,now", _SANITIZERS) if sanitize else ("-Wl,-z,defs",)
-    if sanitize and clang:
-        complete += ("-shared-libasan",)  # its own default is a runtime inside the program
+    complete: tuple[str, ...] = ("-Wl,-z,defs",)
+    if mode.instruments:
+        complete = ("-Wl,-z,now", _SANITIZERS[mode])
+        if clang:
+            complete += ("-shared-libsan",)  # its own default is a runtime inside the program
     return ("-shared", *complete, "-L{tvm_ffi}/lib", "-ltvm_ffi")

@@ -119,8 +119,8 @@ class Native:
         """
         import tvm_ffi
 
-        if mode is Mode.SANITIZE:
-            _require_sanitizer(library)
+        if mode in _RUNTIMES:
+            _require_sanitizer(library, mode)
         try:
             return tvm_ffi.load_module(str(library))
         except (RuntimeError, OSError) as error:
@@ -132,12 +132,19 @@ def _step(source_dir: Path, unit: str) -> Step:
     return Step(f"{source_dir}/{unit}", object_name(unit), tool)
 
 
-def _require_sanitizer(library: Path) -> None:
-    """Refuse a sanitized library where AddressSanitizer is not in the process from the start.
+#: The sanitizers that must be in a process from its start, with what they are called in g++.
+_RUNTIMES = {Mode.SANITIZE: ("AddressSanitizer", "asan"), Mode.THREAD: ("ThreadSanitizer", "tsan")}
+
+
+def _require_sanitizer(library: Path, mode: Mode) -> None:
+    """Refuse a sanitized library where its sanitizer is not in the process from the start.
 
     It would end the process while the library is loaded.
     """
+    name, short = _RUNTIMES[mode]
     maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    if "libasan" not in maps and "libclang_rt.asan" not in maps:
-        remedy = "run with LD_PRELOAD=$(g++ -print-file-name=libasan.so), as kernlib-replay does"
-        raise LoadError(library, f"AddressSanitizer is not in this process; {remedy}")
+    if f"lib{short}" not in maps and f"libclang_rt.{short}" not in maps:
+        remedy = (
+            f"run with LD_PRELOAD=$(g++ -print-file-name=lib{short}.so), as kernlib-replay does"
+        )
+        raise LoadError(library, f"{name} is not in this process; {remedy}")

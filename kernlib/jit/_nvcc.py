@@ -19,11 +19,11 @@ _BY_MODE = {
 def compile_flags(name: str, mode: Mode, target: str) -> tuple[str, ...]:
     """Return what every ``.cu`` unit is compiled with.
 
-    Raises SpecError for mode sanitize, which only the CPU has.
+    Raises SpecError for the modes that only the CPU has.
     """
     if mode not in _BY_MODE:
         raise SpecError(
-            name, "mode sanitize is for the CPU; on CUDA build lineinfo and run compute-sanitizer"
+            name, f"mode {mode} is for the CPU; on CUDA build lineinfo and run compute-sanitizer"
         )
     # Without -ccbin nvcc takes whatever g++ is on PATH, and the record does not know it.
     host = ("-ccbin", "{cxx}", "-Xcompiler", "-fPIC")

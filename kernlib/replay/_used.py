@@ -79,7 +79,8 @@ def _machine_code(choice: KernelChoice, ref: BuildRef, artifact: Artifact) -> st
 
     None where that cannot be told: the recorded library is not in the cache, or no tool reads it.
     """
-    if artifact.record.mode == ref.mode or Mode.SANITIZE in {artifact.record.mode, ref.mode}:
+    modes = {Mode(artifact.record.mode), Mode(ref.mode)}
+    if len(modes) == 1 or any(mode.instruments for mode in modes):
         return None
     config = get_config()
     recorded = take(jit.plan(choice, config, Mode(ref.mode)), config)

@@ -75,7 +75,7 @@ def test_cuda_flags_change_the_key(root, config):
 
 def test_no_two_modes_or_targets_share_a_key(root, config):
     spec = plain_spec(root, "cuda")
-    modes = [mode for mode in Mode if mode is not Mode.SANITIZE]
+    modes = [mode for mode in Mode if not mode.instruments]
     targets = ("sm_80", "sm_90a", "sm_100a")
     keys = {key(spec, config, target, mode) for mode in modes for target in targets}
     assert len(keys) == len(modes) * len(targets)
@@ -147,10 +147,12 @@ def test_flags_of_the_modes(root, config):
     flags = {
         mode: jit.plan(chosen(plain_spec(root)), config, mode).record.flags["cxx"] for mode in Mode
     }
-    assert set(flags[Mode.LINEINFO]) - set(flags[Mode.RELEASE]) == {"-g1"}
+    assert set(flags[Mode.LINEINFO]) - set(flags[Mode.RELEASE]) == {"-gdwarf-4", "-g1"}
     assert set(flags[Mode.RELEASE]) < set(flags[Mode.LINEINFO])
     assert {"-O0", "-g"} <= set(flags[Mode.DEBUG])
     assert "-fsanitize=address,undefined" in flags[Mode.SANITIZE]
+    assert "-fsanitize=undefined" in flags[Mode.UNDEFINED]
+    assert "-fsanitize=thread" in flags[Mode.THREAD]
     assert not any("march" in flag or "fast" in flag for row in flags.values() for flag in row)
 
 
@@ -166,9 +168,10 @@ def test_flags_of_the_modes_on_cuda(root, config):
     assert flags[Mode.RELEASE][flags[Mode.RELEASE].index("-ccbin") + 1] == "{cxx}"
 
 
-def test_sanitize_is_a_mode_of_the_cpu(root, config):
-    with pytest.raises(SpecError, match="compute-sanitizer"):
-        jit.plan(chosen(plain_spec(root, "cuda")), config, Mode.SANITIZE)
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode.instruments])
+def test_a_sanitizers_mode_is_the_cpus(root, config, mode):
+    with pytest.raises(SpecError, match=f"mode {mode} .* compute-sanitizer"):
+        jit.plan(chosen(plain_spec(root, "cuda")), config, mode)
 
 
 def test_an_unsupported_target_is_refused_before_any_compiler(root, tmp_path):
