@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kernlib._registry import Api, positional_names, registry
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from kernlib._checks import Check
     from kernlib.config import Config
     from kernlib.jit import KernelChoice
-    from kernlib.logging import Kind, LogSink, Recorder, RingSink
+    from kernlib.logging import Guard, Kind, LogSink, RecordedApi, Recorder, RingSink
 
 __all__ = ["build_recorder", "kernel_api"]
 
@@ -53,10 +55,11 @@ def kernel_api(
 
     ``kernels`` takes the api's own arguments and returns the kernels that it will build; with it
     a capsule carries their sources and a replay can rebuild them in another mode. ``checks`` are
-    preconditions that a replay evaluates on recorded arguments. ``setup=True`` marks a method
-    whose effects on its receiver later calls rely on; ``__init__`` always is one. ``outputs`` and
-    ``workspaces`` name arguments (or attributes: ``self.name``) whose contents before a call mean
-    nothing or may be stale: a replay may fill them with anything.
+    preconditions that a replay evaluates on recorded arguments, and ``KERNLIB_CHECK=1`` before
+    each call, which waits for the device where they read what is there. ``setup=True`` marks a
+    method whose effects on its receiver later calls rely on; ``__init__`` always is one.
+    ``outputs`` and ``workspaces`` name arguments (or attributes: ``self.name``) whose contents
+    before a call mean nothing or may be stale: a replay may fill them with anything.
 
     The call of a coroutine begins when it is first awaited, that of a generator with its first
     item; it ends when the body does, by itself or closed. Between the steps it is ``suspended``.
@@ -113,11 +116,14 @@ def _wrapped_like(target: object, outcome: Callable[..., Any]) -> object:
 
 
 def build_recorder(config: Config) -> Recorder | None:
-    """Return a recorder with the sinks that the level asks for; None at level off."""
-    if config.log_level is Level.OFF:
+    """Return a recorder with the sinks that the level asks for; None if there is nothing to do."""
+    if config.log_level is Level.OFF and not config.check:
         return None
     from kernlib.logging import CallRules, DumpSink, Recorder
 
+    guards = guard_of if config.check else None
+    if config.log_level is Level.OFF:
+        return Recorder((), guards=guards)
     rules = CallRules.of(config)
     sinks: list[Any] = [_line_sink(config)]
     if config.log_level >= Level.DUMP:
@@ -125,7 +131,24 @@ def build_recorder(config: Config) -> Recorder | None:
         from kernlib._facts import session_facts
 
         sinks.append(DumpSink(config, lambda: session_facts(config), capture_builds, rules))
-    return Recorder(sinks, sync=config.sync, rules=rules)
+    return Recorder(sinks, sync=config.sync, rules=rules, guards=guards)
+
+
+def guard_of(api: RecordedApi) -> Guard | None:
+    """Return what evaluates an api's declared preconditions before each call; None without any."""
+    checks, signature = getattr(api, "checks", ()), cache(inspect.signature)
+    if not checks:
+        return None
+    from kernlib._checks import LiveValues
+    from kernlib.logging import Guard
+
+    bound = api.kind == "method"
+
+    def problems(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Callable[[], list[Any]]]:
+        values = LiveValues.of(signature(api.function), args, kwargs, bound=bound)
+        return [partial(check.findings, values) for check in checks]
+
+    return Guard(api.name, problems)
 
 
 def _line_sink(config: Config) -> LogSink | RingSink:

@@ -19,6 +19,7 @@ __all__ = [
     "ConfigError",
     "FenceError",
     "IncludeError",
+    "InvalidInputError",
     "KernlibError",
     "LaunchError",
     "LoadError",
@@ -53,6 +54,19 @@ class ArgumentError(KernlibError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.api}: {self.problem}"
+
+
+class InvalidInputError(KernlibError, ValueError):
+    """An argument breaks a declared precondition; nothing was launched."""
+
+    def __init__(self, api: str, argument: str, message: str) -> None:
+        super().__init__(api, argument, message)
+        self.api = api
+        self.argument = argument
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.api}: {self.message}"
 
 
 class ConfigError(KernlibError, ValueError):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import inspect
+    from collections.abc import Iterator
 
 __all__ = ["LiveValues"]
 
@@ -24,7 +24,7 @@ class LiveValues(Mapping[str, object]):
     @classmethod
     def of(
         cls,
-        function: Callable[..., Any],
+        signature: inspect.Signature,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
@@ -32,9 +32,9 @@ class LiveValues(Mapping[str, object]):
     ) -> LiveValues:
         """Return the values of a call; ``bound``: the first argument is the receiver.
 
-        Raises TypeError as the call itself would if the arguments do not fit the function.
+        Raises TypeError as the call itself would if the arguments do not fit the signature.
         """
-        found = inspect.signature(function).bind(*args, **kwargs)
+        found = signature.bind(*args, **kwargs)
         found.apply_defaults()
         return cls(dict(found.arguments), args[0] if bound and args else None)
 

@@ -138,7 +138,7 @@ class Process:
         return recorder
 
     def _wanted(self, api: RecordedApi) -> bool:
-        return self._recorder is not None and bool(self._recorder.sinks_for(api))
+        return self._recorder is not None and self._recorder.takes(api)
 
     def _add(self, switch: Switch, api: RecordedApi) -> Callable[..., Any]:
         declared = _Declared(switch, api)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contextvars import Token
 
     from kernlib.logging._call import RecordedApi, Sink
+    from kernlib.logging._guard import Guard
     from kernlib.logging._rules import CallRules
 
 __all__ = ["Recorder"]
@@ -67,13 +68,20 @@ class Recorder:
     """Numbers calls, knows their nesting, and hands them to the sinks.
 
     ``current`` is the innermost call that runs in a context, or its number where nothing else
-    was kept; ``failures`` counts, by sink and reason, what a sink could not record.
+    was kept; ``failures`` counts, by sink and reason, what a sink could not record. ``guards``
+    makes what refuses calls of an api, None where nothing does.
     """
 
     def __init__(
-        self, sinks: Sequence[Sink], *, sync: bool = False, rules: CallRules | None = None
+        self,
+        sinks: Sequence[Sink],
+        *,
+        sync: bool = False,
+        rules: CallRules | None = None,
+        guards: Callable[[RecordedApi], Guard | None] | None = None,
     ) -> None:
         self._sinks = tuple(sinks)
+        self._guards = guards
         self._rules = rules
         self._sync = sync
         self.numbers = itertools.count(1)
@@ -84,6 +92,14 @@ class Recorder:
     def sinks_for(self, api: RecordedApi) -> tuple[Sink, ...]:
         """Return the sinks that want calls of this api; none: the api need not be wrapped."""
         return tuple(sink for sink in self._sinks if sink.wants(api))
+
+    def guard_for(self, api: RecordedApi) -> Guard | None:
+        """Return what looks at the arguments of an api's calls before they run, if anything."""
+        return self._guards(api) if self._guards is not None else None
+
+    def takes(self, api: RecordedApi) -> bool:
+        """Return whether calls of this api are recorded or looked at."""
+        return bool(self.sinks_for(api)) or self.guard_for(api) is not None
 
     def entry(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return what a call of the function is to become, by what its code makes of calls."""

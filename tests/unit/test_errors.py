@@ -34,6 +34,7 @@ SAMPLES = {
     "SelectionError": ("no call 42 in /dumps", "Look with --list"),
     "NotReplayableError": ("call 42 rms_norm", ("x is opaque", "no receiver")),
     "FenceError": ("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY"),
+    "InvalidInputError": ("rms_norm", "x", "x.shape[1] = 3, but weight.shape[0] = 4"),
     "ArgumentError": ("rms_norm", "x has 3 dimensions, but 4 are needed"),
 }
 CLASSES = {
