@@ -3,13 +3,16 @@
 import json
 
 import pytest
-from replay_runs import FAR, command, record
+from replay_runs import FAR, capsule, command, record
+
+from kernlib.replay._diagnose import diagnose
 
 pytestmark = pytest.mark.requires("gxx")
 
 CODE = """
 pool, pages = floats(6, 5), ints(0, 0, 0)
 faultlib.put(floats(3), ints(0, 1), floats(2))
+kernlib.silu_and_mul(floats(3, 16))
 filled = faultlib.take_rows(pool, pages)
 table = faultlib.Table(5)
 table.plan(ints(4, {far}), 1.0)
@@ -59,20 +62,23 @@ def test_the_text_fits_a_terminal_and_needs_no_compiler(dumps):
 
 
 def test_attributes_of_the_receiver_are_judged_too(dumps):
-    status, (found,) = check(dumps, "--api", "Table.run")
-    assert status == 15
-    assert found["findings"][0]["message"] == f"pages[1] = {FAR}, but the pool has 6 rows"
+    found = diagnose(capsule(dumps, "Table.run"), ("faultlib",))
+    assert found.exit_status == 15
+    assert found.findings[0].message == f"pages[1] = {FAR}, but the pool has 6 rows"
 
 
 def test_a_call_that_returned_and_breaks_nothing_is_no_kernel_bug(dumps):
-    status, (found,) = check(dumps, "--api", "put")
-    assert (status, found["answer"]) == (0, "unknown")
-    assert found["text"] == ("unknown (the call returned, and the one declared precondition holds)")
+    found = diagnose(capsule(dumps, "put"), ("faultlib",))
+    assert (found.exit_status, found.answer) == (0, "unknown")
+    assert found.text == ("unknown (the call returned, and the one declared precondition holds)")
 
 
 def test_an_api_that_declares_nothing_is_unknown(dumps):
-    status, (found,) = check(dumps, "--api", "Table.plan")
-    assert (status, found["text"]) == (0, "unknown (no preconditions are declared for Table.plan)")
+    found = diagnose(capsule(dumps, "Table.plan"), ("faultlib",))
+    assert (found.exit_status, found.text) == (
+        0,
+        "unknown (no preconditions are declared for Table.plan)",
+    )
 
 
 def test_without_the_package_nothing_is_judged(dumps):
@@ -80,3 +86,14 @@ def test_without_the_package_nothing_is_judged(dumps):
     (found,) = json.loads(done.stdout)["calls"]
     assert (done.returncode, found["answer"]) == (3, "unknown")
     assert "--import faultlib" in found["text"]
+
+
+def test_torch_is_loaded_only_where_values_are_read(dumps):
+    done = command(dumps, "--check", "--api", "silu_and_mul", python=("-X", "importtime"))
+    assert (done.returncode, "declared preconditions hold" in " ".join(done.stdout.split())) == (
+        0,
+        True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "kernlib.ops._activation" in loaded
+    assert loaded.isdisjoint({"torch", "tvm_ffi", "safetensors"})
