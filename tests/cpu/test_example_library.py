@@ -118,3 +118,23 @@ def test_without_its_entry_point_it_is_not_known(session, installed, tmp_path):
     replayed = replay(session, tmp_path, "--api", "softmax")
     assert replayed.verdict == "not_replayable"
     assert "--import examplelib" in replayed.call["reason"]
+
+
+def test_its_checks_refuse_what_would_fault(installed):
+    code = f"""
+from kernlib.errors import InvalidInputError
+wide = torch.zeros(2, 3)
+for given in ((rows(0, {FAR}), None), (rows(0), wide), (rows(3, 2), table[:2])):
+    try:
+        examplelib.gather(table, given[0], out=given[1])
+    except InvalidInputError as error:
+        print(error.message)
+assert examplelib.gather(table, rows(3, 1), out=wide) is wide
+"""
+    done = run(code, installed, KERNLIB_CHECK="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"rows[1] = {FAR}, but the table has 4 rows",
+        "out.shape[0] = 2, but rows.shape[0] = 1",
+        "out shares memory with table (out starts where it does)",
+    ]

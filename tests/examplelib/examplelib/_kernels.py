@@ -13,7 +13,7 @@ GATHER = jit.KernelSpec(
 )
 
 
-def gather_kernels(table, *_rows):
+def gather_kernels(table, *_rows, **_options):
     """Return what a call with these arguments builds; pure, so that a replay may ask again."""
     target = jit.target_of(table.device)
     return (jit.KernelChoice(spec=GATHER, target=target, reason=f"the table is on {table.device}"),)

@@ -2,19 +2,26 @@
 
 from examplelib._kernels import gather_kernels
 from kernlib import jit, kernel_api
-from kernlib.checks import AllInRange, Size
+from kernlib.checks import AllInRange, NoOverlap, SameSize, Size
 
-ROWS = AllInRange("rows", upper=Size("table", 0), what="rows", holder="the table")
+GATHER_CHECKS = (
+    AllInRange("rows", upper=Size("table", 0), what="rows", holder="the table"),
+    SameSize(Size("out", 0), Size("rows", 0)),
+    SameSize(Size("out", 1), Size("table", 1)),
+    NoOverlap("out", "table"),
+)
 
 
-@kernel_api(kernels=gather_kernels, checks=(ROWS,))
-def gather(table, rows):
+@kernel_api(kernels=gather_kernels, checks=GATHER_CHECKS, outputs=("out",))
+def gather(table, rows, *, out=None):
     """Return ``table[rows]``; ``table`` is float32 ``[size, width]``, ``rows`` int64 ``[count]``.
 
-    The kernel does not look at the values of ``rows``: a wrong one is a fault, or worse. The
-    declared check costs a call nothing either; a replay evaluates it on what was recorded.
+    The kernel does not look at the values of ``rows`` or the size of ``out``: a wrong one is a
+    fault, or worse. The declared checks cost a call nothing either: ``kernlib-replay DIR --check``
+    evaluates them on what was recorded, and ``KERNLIB_CHECK=1`` before each call.
     """
-    out = table.new_empty(rows.shape[0], table.shape[1])
+    if out is None:
+        out = table.new_empty(rows.shape[0], table.shape[1])
     (choice,) = gather_kernels(table, rows)
     jit.load(choice).function("gather")(out, table, rows)
     return out
