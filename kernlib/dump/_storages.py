@@ -60,18 +60,22 @@ def rebuild(
     pieces: Iterable[Piece],
     device_map: Mapping[str, str] | None = None,
     allocator: Callable[[Storage, torch.device], torch.UntypedStorage] | None = None,
+    given: Mapping[int, torch.UntypedStorage] | None = None,
 ) -> dict[int, torch.Tensor]:
     """Return the tensors of these views, by number, on memory laid out as it was recorded.
 
     Views of one storage share memory, at the recorded alignment; the allocation ends where the
-    storage ended; bytes that no piece holds are 0xFF.
+    storage ended; bytes that no piece holds are 0xFF. Storages that are ``given``, by number, are
+    taken with what they hold.
     """
     import torch
 
     devices = device_map or {}
     _check_room(storages[number] for number in {view.storage for view in views.values()})
-    memory: dict[int, torch.UntypedStorage] = {}
-    for number in sorted({view.storage for view in views.values()}):
+    used = {view.storage for view in views.values()}
+    memory = {number: found for number, found in (given or {}).items() if number in used}
+    fresh = used - memory.keys()
+    for number in sorted(fresh):
         storage = storages[number]
         device = torch.device(devices.get(storage.device, storage.device))
         try:
@@ -81,7 +85,7 @@ def rebuild(
             raise NotReplayableError("the recorded memory", [problem]) from error
         _fill(memory[number], 0, None)
     for piece in pieces:
-        if piece.storage in memory:
+        if piece.storage in fresh:
             _fill(memory[piece.storage], piece.start, piece.data)
     try:
         return {number: _tensor(view, memory[view.storage]) for number, view in views.items()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kernlib import dump
 from kernlib.replay._compare import compare
 from kernlib.replay._protocol import Compared
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from kernlib.replay._chain import Step
     from kernlib.replay._rebuild import Rebuilt
 
-__all__ = ["compare_outcome"]
+__all__ = ["compare_outcome", "result_pairs"]
 
 
 def compare_outcome(step: Step, rebuilt: Rebuilt, result: object) -> Iterator[Compared]:
@@ -27,7 +29,7 @@ def compare_outcome(step: Step, rebuilt: Rebuilt, result: object) -> Iterator[Co
     An input that the recorded call left as it was is told only if the replay changed it.
     """
     call = step.call
-    pairs = list(_result_pairs(call.result, result, "result"))
+    pairs = list(result_pairs(call.result, result, "result"))
     wanted = {node.view for node, _, _ in pairs if isinstance(node, dump.TensorNode)}
     expected = expected_tensors(step, wanted | set(rebuilt.tensors))
     for node, value, path in pairs:
@@ -41,8 +43,10 @@ def compare_outcome(step: Step, rebuilt: Rebuilt, result: object) -> Iterator[Co
         if number in wanted:
             continue
         compared = compare(view.path, tensor.detach().cpu(), expected[number])
-        if view.storage in changed or not compared.matches:
+        if view.storage in changed:
             yield compared
+        elif not compared.matches:
+            yield msgspec.structs.replace(compared, unchanged=True)
 
 
 def _tensor(path: str, value: object, expected: torch.Tensor) -> Compared:
@@ -63,7 +67,7 @@ def _differs(path: str, detail: str) -> Compared:
     return Compared(path, "", matches=False, identical=False, detail=detail, tolerance="exact")
 
 
-def _result_pairs(node: Node | None, value: Any, path: str) -> Iterator[tuple[Node, Any, str]]:  # noqa: ANN401
+def result_pairs(node: Node | None, value: Any, path: str) -> Iterator[tuple[Node, Any, str]]:  # noqa: ANN401
     """Yield the leaves of a recorded result beside what the replay returned in their place."""
     if node is None or isinstance(node, (dump.NoneNode, dump.OpaqueNode)):
         return  # nothing was recorded to compare with
@@ -71,11 +75,11 @@ def _result_pairs(node: Node | None, value: Any, path: str) -> Iterator[tuple[No
         items = value if isinstance(value, (list, tuple)) else ()
         for at, item in enumerate(node.items):
             found = items[at] if at < len(items) else None
-            yield from _result_pairs(item, found, f"{path}[{at}]")
+            yield from result_pairs(item, found, f"{path}[{at}]")
     elif isinstance(node, dump.DictNode):
         keys = [dump.decode(key, {}) for key, _ in node.items]
         for key, (_, item) in zip(keys, node.items, strict=True):
             found = value.get(key) if isinstance(value, dict) else None
-            yield from _result_pairs(item, found, f"{path}[{key!r}]")
+            yield from result_pairs(item, found, f"{path}[{key!r}]")
     else:
         yield node, value, path

@@ -21,6 +21,7 @@ __all__ = [
     "Event",
     "EventLog",
     "Found",
+    "Here",
     "Memory",
     "Noted",
     "Placed",
@@ -168,8 +169,18 @@ class Raised(msgspec.Struct, frozen=True, tag_field="event", tag="raised"):
     traceback: str
 
 
+class Here(msgspec.Struct, frozen=True, tag_field="event", tag="here"):
+    """What the child runs on: versions and devices as a session records them."""
+
+    versions: dict[str, str]
+    devices: list[str]
+
+
 class Compared(msgspec.Struct, frozen=True, tag_field="event", tag="compared"):
-    """One tensor of the result, or one input changed in place, against the recording."""
+    """One tensor of the result, or one input changed in place, against the recording.
+
+    ``unchanged`` marks an input that the recorded call left as it was.
+    """
 
     name: str
     dtype: str
@@ -177,10 +188,21 @@ class Compared(msgspec.Struct, frozen=True, tag_field="event", tag="compared"):
     identical: bool
     detail: str
     tolerance: str
+    unchanged: bool = False
 
 
 Event = (
-    Stage | Found | Noted | Built | BuildFailed | Refused | Raised | Compared | Placed | Trampled
+    Stage
+    | Found
+    | Noted
+    | Built
+    | BuildFailed
+    | Refused
+    | Raised
+    | Compared
+    | Placed
+    | Trampled
+    | Here
 )
 
 

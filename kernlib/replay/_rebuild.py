@@ -68,12 +68,16 @@ def rebuild_call(
     devices: Mapping[str, str],
     receivers: Mapping[int, object],
     allocate: Callable[[Storage, torch.device], torch.UntypedStorage] = dump.allocate,
+    given: Mapping[int, torch.UntypedStorage] | None = None,
 ) -> Rebuilt:
-    """Return the arguments of a call; ``receivers`` are the objects its chain has made."""
+    """Return the arguments of a call; ``receivers`` are the objects its chain has made.
+
+    Storages that are ``given``, by number, are taken as they are.
+    """
     call = step.call
     views = dump.input_views(call, state=True)
     pieces = dump.read_inputs(step.path, call)
-    tensors = dump.rebuild(call.storages, views, pieces, devices, allocate)
+    tensors = dump.rebuild(call.storages, views, pieces, devices, allocate, given)
     args = [dump.decode(node, tensors, receivers, devices) for node in call.arguments.args]
     kwargs = {
         name: dump.decode(node, tensors, receivers, devices)

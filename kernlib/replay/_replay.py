@@ -1,48 +1,66 @@
-"""Replays calls: one child a run, then the report."""
+"""Replays calls, rung after rung, and reports."""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kernlib import dump, jit
-from kernlib.config import Level, Mode, get_config
+from kernlib.config import Mode
 from kernlib.errors import CapsuleError
+from kernlib.replay._attempts import attempt_of, here_of, parts_of
+from kernlib.replay._child_config import child_config
+from kernlib.replay._coredump import find_cuda_gdb
 from kernlib.replay._describe import arguments_of, recorded_end_text
+from kernlib.replay._ladder import Outcome, Run, climb, deciding, overall, shows
 from kernlib.replay._locate import locate
-from kernlib.replay._machine import machine_differences, still_running
-from kernlib.replay._protocol import Built, Compared, Found, Noted, Request
-from kernlib.replay._report import (
-    Argument,
-    Attempt,
-    BuildLine,
-    CallReport,
-    Report,
-)
+from kernlib.replay._machine import machine_differences, machine_text, still_running
+from kernlib.replay._protocol import Request
+from kernlib.replay._report import Argument, CallReport, Report
 from kernlib.replay._run import run_child
-from kernlib.replay._tools import tool_for
+from kernlib.replay._rungs import ladder_of, line_rungs, rung_named, single
+from kernlib.replay._table import live_table
+from kernlib.replay._tools import tool_named
 from kernlib.replay._verdict import RecordedEnd, Verdict, conclude
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from kernlib.config import Config
     from kernlib.dump import Call, CallEntry, Session
+    from kernlib.replay._protocol import Scratch
+    from kernlib.replay._report import Attempt
     from kernlib.replay._run import ChildEnd
+    from kernlib.replay._rungs import Rung, Where
     from kernlib.replay._select import Selection
-    from kernlib.replay._tools import Tool
-    from kernlib.replay._verdict import Conclusion
 
 __all__ = ["Options", "replay"]
 
-_EXTRA_FLAGS = ("KERNLIB_EXTRA_CFLAGS", "KERNLIB_EXTRA_CUDAFLAGS", "KERNLIB_EXTRA_LDFLAGS")
-_LOG_TAIL = 4000
+
+def _plain(text: str) -> str:
+    return text
+
+
+#: Host builds of which an instruction may bear the line of the expression that it was merged into.
+_OPTIMISED = {Mode.RELEASE, Mode.LINEINFO}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user asked of a replay; ``mode`` None tries what the recorded end suggests."""
+    """What the user asked of a replay.
+
+    ``mode`` and ``rung`` ask for one way to run; without them a recorded crash climbs the ladder,
+    any other call with ``ladder`` too. Each rung runs ``repeat`` times. ``previous`` is how many
+    recorded calls run first. ``shown`` makes a text of a dump harmless for a terminal.
+    """
 
     command: str
     packages: tuple[str, ...] = ()
@@ -51,21 +69,19 @@ class Options:
     timeout: float = 120.0
     trust_sources: bool = False
     keep: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One finished child: how it was run and what is concluded from it."""
-
-    mode: Mode
-    tool: Tool
-    end: ChildEnd
-    conclusion: Conclusion
-    folder: Path
+    ladder: bool = False
+    rung: str | None = None
+    repeat: int = 1
+    previous: int | None = None
+    scratch: Scratch | None = None
+    shown: Callable[[str], str] = _plain
 
 
 def replay(selection: Selection, options: Options) -> Report:
-    """Replay the selected calls and return the report; the worst verdict decides the exit."""
+    """Replay the selected calls and return the report; the worst verdict decides the exit.
+
+    Raises SelectionError for a rung that a call does not have.
+    """
     try:
         session: Session | None = dump.read_session(selection.session)
     except CapsuleError:
@@ -98,76 +114,98 @@ class _Replay:
             self._notes.append(alive)
 
     def report(self) -> CallReport:
-        """Run the call until a run shows what was recorded, and report."""
+        """Run the call until a rung shows what was recorded, and report."""
         try:
             call = dump.read_call(self._entry.path)
             recorded = _recorded_end(call)
-            on_cuda = _on_cuda(call, self._options.device)
-            modes = self._modes(call, recorded, on_cuda=on_cuda)
-            config = self._child_config(call)
+            _recorded_mode(call, self._entry.path)
+            config = child_config(
+                self._entry.path, call, self._session,
+                sources=self._scratch if self._options.trust_sources else None,
+            )  # fmt: skip
         except CapsuleError as error:
             return self._refusal(str(error))
-        runs: list[_Run] = []
-        for mode in modes:
-            runs.append(self._run(call, recorded, config.replace(jit_mode=mode), on_cuda=on_cuda))
-            if runs[-1].conclusion.verdict is not Verdict.NOT_REPRODUCED:
-                break
-        return self._written(call, runs, on_cuda=on_cuda)
+        where: Where = "cuda" if _on_cuda(call, self._options.device) else "cpu"
+        rungs = self._rungs(recorded, where)
+        outcomes: list[Outcome] = []
 
-    def _modes(self, call: Call, recorded: RecordedEnd, *, on_cuda: bool) -> list[Mode]:
-        """Return the builds to try in turn.
+        def lines(found: Rung) -> list[Rung]:
+            one = len(rungs) == 1
+            return [] if one else line_rungs(found, where, debugger=find_cuda_gdb() is not None)
 
-        A crash is first looked for where a tool names the line; if it stays away there, it is
-        tried as it was recorded, since another build is other code.
+        with self._shown(len(rungs)) as tell:
+
+            def run(rung: Rung) -> Outcome:
+                tell(rung.name, None)
+                return self._outcome(call, recorded, config, rung)
+
+            for outcome in climb(rungs, recorded, run, lines):
+                outcomes.append(outcome)
+                tell(outcome.rung.name, self._attempt(call, outcome))
+        return self._written(call, recorded, outcomes)
+
+    def _shown(self, count: int) -> AbstractContextManager[Callable[[str, Attempt | None], None]]:
+        if count > 1:
+            return live_table(self._options.shown)
+        return nullcontext(lambda _rung, _attempt: None)
+
+    def _rungs(self, recorded: RecordedEnd, where: Where) -> list[Rung]:
+        """Return the rungs to try in turn.
+
+        ``--scratch`` and ``--with-previous`` hold for a single run; of a ladder only the rung
+        ``previous`` runs other calls, and ``poison`` overwrites.
         """
-        try:
-            as_recorded = [Mode(ref.mode) for ref in call.builds] or [Mode.RELEASE]
-        except ValueError as error:
-            raise CapsuleError(self._entry.path, f"names a build mode: {error}") from None
-        if self._options.mode is not None:
-            return [self._options.mode]
-        if not recorded.crashed:
-            return as_recorded[:1]
-        first = Mode.LINEINFO if on_cuda else Mode.SANITIZE
-        return list(dict.fromkeys((first, as_recorded[0])))
+        options = self._options
+        if options.rung is not None:
+            rung = rung_named(options.rung, where, options.previous)
+        elif options.mode is None and (options.ladder or recorded.crashed):
+            return list(ladder_of(where, options.previous))
+        else:
+            rung = single(options.mode, where)
+        if options.previous is not None:
+            rung = dataclasses.replace(rung, previous=options.previous)
+        if options.scratch is not None:
+            rung = dataclasses.replace(rung, scratch=options.scratch)
+        return [rung]
 
-    def _child_config(self, call: Call) -> Config:
-        config = get_config().replace(
-            log_level=Level.OFF, control=None,
-            include=(), exclude=(), dump_include=(), dump_exclude=(),
-        )  # fmt: skip
-        if not self._options.trust_sources:
-            return config
-        controls = self._session.process.controls if self._session else {}
-        flags = {name: controls[name] for name in _EXTRA_FLAGS if name in controls}
-        config = type(config).from_env({**config.to_env(), **flags})
-        return config.replace(jit_sources=self._recorded_sources(call))
+    def _outcome(self, call: Call, recorded: RecordedEnd, config: Config, rung: Rung) -> Outcome:
+        """Run a rung as often as it is to be repeated."""
+        config = config.replace(jit_mode=rung.mode or _recorded_mode(call, self._entry.path))
+        runs: list[Run] = []
+        on_cuda = _on_cuda(call, self._options.device)
+        for at in range(self._options.repeat):
+            folder = self._folder(call, rung, at)
+            tool = tool_named(rung.tool, config, folder)
+            if tool.missing and rung.needs_tool:
+                return Outcome(rung, not_run=tool.missing)
+            tool = dataclasses.replace(tool, environment=(*tool.environment, *rung.environment))
+            request = Request(
+                str(self._entry.path.absolute()), list(self._options.packages),
+                self._options.device, memory=rung.memory, scratch=rung.scratch,
+                previous=rung.previous,
+            )  # fmt: skip
+            end = run_child(request, config, tool, folder=folder, timeout=self._options.timeout)
+            end = _by_tool(end, rung.tool)
+            source = locate(end.fault, jit.generated_dir(config)) if end.fault else None
+            if source is not None and not on_cuda and config.jit_mode in _OPTIMISED:
+                source = msgspec.structs.replace(source, certain=False)
+            runs.append(Run(tool, end, conclude(recorded, end, call.sequence), source))
+            if runs[-1].conclusion.verdict in {Verdict.NOT_REPLAYABLE, Verdict.BUILD_FAILED}:
+                break  # the next would end in the same way
+        hits = [run for run in runs if shows(recorded, run.conclusion.verdict)]
+        telling = (hits or sorted(runs, key=lambda run: -run.conclusion.verdict.exit_status))[0]
+        return Outcome(rung, tuple(runs), telling, len(hits))
 
-    def _recorded_sources(self, call: Call) -> Path:
-        """Lay out the recorded sources of every build of the session, one folder a URI."""
-        root = self._scratch / "recorded-sources"
-        for ref in call.builds:
-            files = dump.read_build(self._selection.session, ref.key)
-            folder = root / ref.uri
-            if folder.resolve().parent != root.resolve():
-                raise CapsuleError(self._entry.path, f"build URI {ref.uri!r} is no file name")
-            for label, text in files.sources.items():
-                path = folder / label
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(text)
-        root.mkdir(parents=True, exist_ok=True)
-        return root
-
-    def _run(self, call: Call, recorded: RecordedEnd, config: Config, *, on_cuda: bool) -> _Run:
-        folder = self._scratch / f"call-{call.sequence}-{config.jit_mode}"
+    def _folder(self, call: Call, rung: Rung, at: int) -> Path:
+        again = f"-{at + 1}" if at else ""
+        folder = self._scratch / f"call-{call.sequence}-{rung.name}{again}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        tool = tool_for(config.jit_mode, on_cuda=on_cuda, config=config, folder=folder)
-        request = Request(
-            str(self._entry.path.absolute()), list(self._options.packages), self._options.device
-        )
-        end = run_child(request, config, tool, folder=folder, timeout=self._options.timeout)
-        return _Run(config.jit_mode, tool, end, conclude(recorded, end, call.sequence), folder)
+        return folder
+
+    def _attempt(self, call: Call, outcome: Outcome) -> Attempt:
+        mode = outcome.rung.mode or _recorded_mode(call, self._entry.path)
+        return attempt_of(outcome, self._options.device or call.device or "cpu", str(mode))
 
     def _refusal(self, reason: str) -> CallReport:
         return CallReport(
@@ -181,60 +219,62 @@ class _Replay:
             capsule=str(self._entry.path),
         )
 
-    def _written(self, call: Call, runs: list[_Run], *, on_cuda: bool) -> CallReport:
-        final = runs[-1]
-        end, verdict = final.end, final.conclusion.verdict
-        notes = [event.text for event in end.events if isinstance(event, Noted)]
-        if final.tool.missing:
-            notes.append(final.tool.missing)
-        generated = jit.generated_dir(get_config())
-        source = locate(end.fault, generated) if end.fault else None
-        device = self._options.device or call.device or "cpu"
-        return CallReport(
+    def _written(self, call: Call, recorded: RecordedEnd, outcomes: list[Outcome]) -> CallReport:
+        decided, conclusion = deciding(outcomes, recorded), overall(outcomes, recorded)
+        verdict, here = conclusion.verdict, here_of(outcomes)
+        report = CallReport(
             verdict=verdict.word,
             exit_status=verdict.exit_status,
-            reason=final.conclusion.reason,
+            reason=conclusion.reason,
             session=self._selection.session.name,
             call=call.sequence,
             api=call.api,
             recorded=f"{recorded_end_text(call)} (chosen: {self._selection.why})",
             capsule=str(self._entry.path),
             caller=call.caller,
+            rung=decided.rung.name,
             arguments=[Argument(name, text) for name, text in arguments_of(call)],
-            attempts=[_attempt(run, device) for run in runs],
-            source=source,
-            where=end.fault.thread if end.fault else "",
-            findings=[
-                Argument(event.argument, event.message)
-                for event in end.events
-                if isinstance(event, Found)
-            ],
-            builds=[_build_line(event) for event in end.events if isinstance(event, Built)],
-            comparisons=[
-                Argument(event.name, _comparison(event))
-                for event in end.events
-                if isinstance(event, Compared)
-            ],
-            machine_differences=machine_differences(self._session),
-            notes=[*self._notes, *notes],
-            next=self._next(call, verdict, final, on_cuda=on_cuda),
+            attempts=[self._attempt(call, outcome) for outcome in outcomes],
+            machine=machine_text(here),
+            machine_differences=machine_differences(self._session, here),
+            notes=self._notes,
         )
+        report = parts_of(report, outcomes, decided)
+        return msgspec.structs.replace(report, next=self._next(call, report, decided))
 
-    def _next(self, call: Call, verdict: Verdict, final: _Run, *, on_cuda: bool) -> list[str]:
+    def _next(self, call: Call, report: CallReport, decided: Outcome) -> list[str]:
         """Return the commands worth running next."""
         base = f"{self._options.command} --call {call.sequence}"
-        built = [event for event in final.end.events if isinstance(event, Built)]
         commands = []
-        if verdict is Verdict.REPRODUCED and built and final.mode is not Mode.DEBUG:
+        if report.verdict == "reproduced" and report.builds and decided.rung.name != "debug":
             commands.append(f"{base} --mode debug")
-        if verdict is Verdict.NOT_REPRODUCED:
-            commands.append(f"{base} --mode {'debug' if on_cuda else 'sanitize'}")
-        changed = any(event.differences for event in built) and not self._options.trust_sources
-        if changed:
+        if report.verdict == "not_reproduced":
+            more = "--repeat 10" if len(report.attempts) > 1 else "--ladder"
+            commands.append(f"{base} {more}")
+        changed = any(build.differences for build in report.builds)
+        if changed and not self._options.trust_sources:
             commands.append(f"{base} --trust-sources")
-        if self._options.keep is None and verdict.exit_status:
+        if self._options.keep is None and report.exit_status:
             commands.append(f"{base} --keep replay-files")
         return commands
+
+
+def _by_tool(end: ChildEnd, tool: str) -> ChildEnd:
+    """Name the tool of compute-sanitizer that spoke: it decides whether a finding is a crash."""
+    if end.fault is None or end.fault.tool != "compute-sanitizer":
+        return end
+    return dataclasses.replace(end, fault=dataclasses.replace(end.fault, tool=tool))
+
+
+def _recorded_mode(call: Call, path: Path) -> Mode:
+    """Return how the kernels of a call were built.
+
+    Raises CapsuleError for a mode that there is none of.
+    """
+    try:
+        return next((Mode(ref.mode) for ref in call.builds), Mode.RELEASE)
+    except ValueError as error:
+        raise CapsuleError(path, f"names a build mode: {error}") from None
 
 
 def _recorded_end(call: Call) -> RecordedEnd:
@@ -249,39 +289,3 @@ def _recorded_end(call: Call) -> RecordedEnd:
 
 def _on_cuda(call: Call, device: str | None) -> bool:
     return (device or call.device or "cpu").startswith("cuda")
-
-
-def _attempt(run: _Run, device: str) -> Attempt:
-    return Attempt(
-        str(run.mode),
-        run.tool.name,
-        device,
-        run.conclusion.verdict.word,
-        run.conclusion.reason,
-        round(run.end.seconds, 3),
-        run.end.log[-_LOG_TAIL:],
-    )
-
-
-def _comparison(event: Compared) -> str:
-    how = "agrees" if event.matches else "DIFFERS"
-    tolerance = f" ({event.tolerance})" if event.tolerance else ""
-    return f"{event.dtype} {how}: {event.detail}{tolerance}".strip()
-
-
-def _build_line(event: Built) -> BuildLine:
-    return BuildLine(
-        event.uri,
-        event.target,
-        event.mode,
-        event.key,
-        event.library,
-        event.size,
-        event.sha256,
-        event.recorded_key,
-        is_recorded=event.recorded_key is not None and event.key == event.recorded_key,
-        same_sources_and_flags=event.recorded_key is not None
-        and event.same_record_key == event.recorded_key,
-        differences=event.differences,
-        machine_code=event.machine_code,
-    )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernlib import jit
+from kernlib.config import Mode
 from kernlib.replay._compute_sanitizer import (
     read_compute_sanitizer,
     read_compute_sanitizer_text,
@@ -138,7 +139,8 @@ def run_child(
         name: value for name, value in os.environ.items() if not name.startswith("KERNLIB_")
     }
     environment.update(config.to_env())
-    if request.memory != "plain" and not tool.command:  # a tool in front is the debugger itself
+    # A tool in front is the debugger itself; as it was recorded, nothing is asked of the driver.
+    if not tool.command and (request.memory != "plain" or config.jit_mode is Mode.LINEINFO):
         environment.update(core_dump_environment(folder))
     environment.update(tool.environment)
     environment["PYTHONUNBUFFERED"] = "1"

@@ -14,7 +14,7 @@ from kernlib.config import Mode
 if TYPE_CHECKING:
     from kernlib.config import Config
 
-__all__ = ["Tool", "tool_for"]
+__all__ = ["Tool", "tool_for", "tool_named"]
 
 #: Exit status of a child that a sanitizer ended; no program of ours uses it.
 SANITIZER_EXIT = 86
@@ -55,29 +55,58 @@ def _options(options: dict[str, int]) -> str:
     return ":".join(f"{name}={value}" for name, value in options.items())
 
 
-def _address_sanitizer(config: Config) -> Tool:
-    """Preload the compiler's AddressSanitizer; it names lines in any library built with ``-g``."""
+#: ThreadSanitizer sees what is compiled for it: races inside torch are none of the kernel's.
+_THREAD_OPTIONS = {
+    "exitcode": SANITIZER_EXIT,
+    "ignore_noninstrumented_modules": 1,
+    "report_signal_unsafe": 0,
+    "report_thread_leaks": 0,
+    "detect_deadlocks": 0,
+    "halt_on_error": 0,
+}
+#: Those of the undefined-behaviour sanitizer, which needs nothing in front of the child.
+UNDEFINED_OPTIONS = {"print_stacktrace": 1, "halt_on_error": 1, "exitcode": SANITIZER_EXIT}
+
+
+def _runtime(config: Config, name: str, short: str) -> str | Tool:
+    """Return the path of a sanitizer's runtime to preload, or what is missing."""
     clang = "clang" in Path(config.cxx).name
-    library = f"libclang_rt.asan-{platform.machine()}.so" if clang else "libasan.so"
+    library = f"libclang_rt.{short}-{platform.machine()}.so" if clang else f"lib{short}.so"
     try:
         found = subprocess.run(
             [config.cxx, f"-print-file-name={library}"],
             capture_output=True, text=True, check=True, timeout=20,
         ).stdout.strip()  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        return Tool("", missing=f"AddressSanitizer: {config.cxx} does not answer ({error})")
+        return Tool("", missing=f"{name}: {config.cxx} does not answer ({error})")
     if not Path(found).is_absolute() or not Path(found).exists():
-        return Tool("", missing=f"AddressSanitizer: {config.cxx} has no {library}; install it")
-    undefined = {"print_stacktrace": 1, "halt_on_error": 1, "exitcode": SANITIZER_EXIT}
+        return Tool("", missing=f"{name}: {config.cxx} has no {library}; install it")
+    return str(Path(found).resolve())
+
+
+def _address_sanitizer(config: Config) -> Tool:
+    """Preload the compiler's AddressSanitizer; it names lines in any library built with ``-g``."""
+    library = _runtime(config, "AddressSanitizer", "asan")
+    if isinstance(library, Tool):
+        return library
     return Tool(
         "AddressSanitizer",
         environment=(
-            ("LD_PRELOAD", str(Path(found).resolve())),
+            ("LD_PRELOAD", library),
             ("ASAN_OPTIONS", _options(_ADDRESS_OPTIONS)),
-            ("UBSAN_OPTIONS", _options(undefined)),
+            ("UBSAN_OPTIONS", _options(UNDEFINED_OPTIONS)),
             ("PYTHONMALLOC", "malloc"),
         ),
     )
+
+
+def _thread_sanitizer(config: Config) -> Tool:
+    """Preload the compiler's ThreadSanitizer."""
+    library = _runtime(config, "ThreadSanitizer", "tsan")
+    if isinstance(library, Tool):
+        return library
+    options = ("TSAN_OPTIONS", _options(_THREAD_OPTIONS))
+    return Tool("ThreadSanitizer", environment=(("LD_PRELOAD", library), options))
 
 
 def _find_compute_sanitizer() -> str | None:
@@ -95,7 +124,11 @@ def _find_compute_sanitizer() -> str | None:
     return next((str(path) for path in candidates if path.is_file()), None)
 
 
-def _memcheck(folder: Path) -> Tool:
+#: memcheck misses an access that lands in a neighbour's memory; here there is none so close.
+_PADDING = 4096
+
+
+def _compute_sanitizer(name: str, folder: Path) -> Tool:
     program = _find_compute_sanitizer()
     if program is None:
         return Tool(
@@ -103,12 +136,29 @@ def _memcheck(folder: Path) -> Tool:
             missing="compute-sanitizer was not found, so no source line can be named; "
             "install the CUDA toolkit or `pip install nvidia-cuda-sanitizer-api`",
         )
-    report = folder / "memcheck.xml"
-    command = (program, "--tool", "memcheck", "--xml", "--save", str(report),
+    report = folder / f"{name}.xml"
+    padding = ("--padding", str(_PADDING)) if name == "memcheck" else ()
+    command = (program, "--tool", name, *padding, "--xml", "--save", str(report),
                "--target-processes", "application-only",
                "--error-exitcode", str(SANITIZER_EXIT))  # fmt: skip
-    # Without the caching allocator every tensor is an allocation that memcheck knows.
+    # Without the caching allocator every tensor is an allocation that the tool knows.
     return Tool("compute-sanitizer", command, (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),), report)
+
+
+def tool_named(name: str, config: Config, folder: Path) -> Tool:
+    """Return a tool by its rung's name, such as ``racecheck``; an empty name is no tool.
+
+    One that is not found comes back with ``missing`` saying so.
+    """
+    if name == "address":
+        return _address_sanitizer(config)
+    if name == "thread":
+        return _thread_sanitizer(config)
+    if name:
+        return _compute_sanitizer(name, folder)
+    if config.jit_mode is Mode.UNDEFINED:
+        return Tool("", environment=(("UBSAN_OPTIONS", _options(UNDEFINED_OPTIONS)),))
+    return Tool("")
 
 
 def tool_for(mode: Mode, *, on_cuda: bool, config: Config, folder: Path) -> Tool:
@@ -118,4 +168,4 @@ def tool_for(mode: Mode, *, on_cuda: bool, config: Config, folder: Path) -> Tool
     """
     if mode is Mode.RELEASE:
         return Tool("")
-    return _memcheck(folder) if on_cuda else _address_sanitizer(config)
+    return _compute_sanitizer("memcheck", folder) if on_cuda else _address_sanitizer(config)

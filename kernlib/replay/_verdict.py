@@ -6,11 +6,11 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernlib.replay._protocol import BuildFailed, Compared, Refused
+from kernlib.replay._protocol import BuildFailed, Compared, Refused, Trampled
 from kernlib.replay._run import is_device_error
 
 if TYPE_CHECKING:
-    from kernlib.replay._protocol import Event
+    from kernlib.replay._protocol import Event, Stage
     from kernlib.replay._run import ChildEnd
 
 __all__ = ["Conclusion", "RecordedEnd", "Verdict", "conclude"]
@@ -84,6 +84,12 @@ def conclude(recorded: RecordedEnd, end: ChildEnd, call: int) -> Conclusion:
             Verdict.NOT_REPLAYABLE,
             f"the child ended {where} (exit status {end.exit_status}): {_last_line(end.log)}",
         )
+    return _after_running(recorded, end, stage, call)
+
+
+def _after_running(recorded: RecordedEnd, end: ChildEnd, stage: Stage, call: int) -> Conclusion:
+    if end.raised is not None and end.raised.type == "InvalidInputError":
+        return Conclusion(Verdict.INVALID_INPUT, _head(end.raised.message))
     if stage.call != call:
         return _fault_elsewhere(end, stage.call, stage.api)
     if recorded.crashed:
@@ -113,7 +119,14 @@ def _unexplained(end: ChildEnd) -> str | None:
     return f"the child ended with status {end.exit_status}: {_last_line(end.log)}"
 
 
+#: Tools that see what may one day crash: a finding of theirs is no crash.
+_FORESEEING = ("ThreadSanitizer", "racecheck", "initcheck", "synccheck")
+
+
 def _after_crash(end: ChildEnd) -> Conclusion:
+    if end.fault is not None and end.fault.tool in _FORESEEING:
+        text = f"recorded was the death of the process, found was: {end.fault.text}"
+        return Conclusion(Verdict.DIFFERENT_FAULT, text)
     if end.fault is not None:
         return Conclusion(Verdict.REPRODUCED, end.fault.text)
     if end.raised is not None:
@@ -124,10 +137,27 @@ def _after_crash(end: ChildEnd) -> Conclusion:
         )
     if (problem := _unexplained(end)) is not None:
         return Conclusion(Verdict.DIFFERENT_FAULT, problem)
+    if (corrupted := _corruption(end)) is not None:
+        return corrupted
     return Conclusion(
         Verdict.NOT_REPRODUCED,
         "the recorded call did not end; replayed, it returned. This is no proof that it is right",
     )
+
+
+def _corruption(end: ChildEnd) -> Conclusion | None:
+    """Return a conclusion if the call returned and wrote where it should not have."""
+    for event in end.events:
+        if isinstance(event, Trampled):
+            text = (
+                f"it returned, but wrote {event.nbytes} bytes {event.where} {event.argument}, "
+                f"from {event.offset} bytes away on"
+            )
+            return Conclusion(Verdict.SILENT_CORRUPTION, text)
+        if isinstance(event, Compared) and event.unchanged:
+            text = f"it changed {event.name}, which the recorded call left as it was"
+            return Conclusion(Verdict.SILENT_CORRUPTION, f"{text}: {event.detail}")
+    return None
 
 
 def _head(text: str) -> str:
@@ -164,6 +194,8 @@ def _after_return(end: ChildEnd) -> Conclusion:
         )
     if (problem := _unexplained(end)) is not None:
         return Conclusion(Verdict.DIFFERENT_FAULT, problem)
+    if (corrupted := _corruption(end)) is not None:
+        return corrupted
     compared = [event for event in end.events if isinstance(event, Compared)]
     wrong = [event for event in compared if not event.matches]
     if wrong:

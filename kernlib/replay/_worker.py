@@ -17,6 +17,7 @@ import msgspec
 
 from kernlib import dump
 from kernlib._checks import run_checks
+from kernlib._facts import devices, versions
 from kernlib.config import Mode, get_config
 from kernlib.errors import (
     BuildError,
@@ -28,13 +29,15 @@ from kernlib.errors import (
 )
 from kernlib.replay._apis import api_of, import_apis
 from kernlib.replay._catch import catch_signals
-from kernlib.replay._chain import Step, chain_of
+from kernlib.replay._chain import Step
 from kernlib.replay._memory import CallMemory
 from kernlib.replay._outcome import compare_outcome
+from kernlib.replay._passing import Passing
 from kernlib.replay._protocol import (
     BuildFailed,
     EventLog,
     Found,
+    Here,
     Noted,
     Raised,
     Refused,
@@ -43,6 +46,7 @@ from kernlib.replay._protocol import (
 )
 from kernlib.replay._rebuild import device_map, rebuild_call
 from kernlib.replay._recorded import RecordedValues
+from kernlib.replay._sequence import sequence_of
 from kernlib.replay._steps import can_compare, compare_items, run_out, step_notes, step_obstacles
 from kernlib.replay._used import describe_builds
 
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kernlib._registry import Api
+    from kernlib.dump import Call
     from kernlib.replay._protocol import Event
     from kernlib.replay._rebuild import Rebuilt
 
@@ -63,6 +68,7 @@ class _Worker:
         self._folder = folder
         self._events = events
         self._receivers: dict[int, object] = {}
+        self._passing = Passing()
         # As it was recorded, nothing stands between the api and torch.
         watch = get_config().jit_mode is not Mode.RELEASE
         self.memory = CallMemory(request.memory, request.scratch, events, watch=watch)
@@ -76,23 +82,33 @@ class _Worker:
         target = Step(path, dump.read_call(path))
         import torch  # noqa: F401 - its loading belongs to this stage
 
+        events.write(Here(versions(), devices() if _uses_cuda(target.call) else []))
         import_apis(target.call, self._request.packages)
-        steps = chain_of(target)
+        steps, left_out = sequence_of(target, self._request.previous, self._obstacles)
         apis = [api_of(step, self._request.packages) for step in steps]
         for step in steps:
             if reasons := _obstacles(step):
                 raise NotReplayableError(step.text, reasons)
         events.write(Stage("checking the arguments", target.call.sequence, target.call.api))
         self._check(apis[-1], target)
-        devices, notes = device_map(target.call, self._request.device)
-        notes += [*step_notes(target.call), *target.call.notes, *target.call.incomplete]
+        places, notes = device_map(target.call, self._request.device)
+        for step in steps[:-1]:
+            places |= device_map(step.call, self._request.device)[0]
+        notes += [*left_out, *step_notes(target.call), *target.call.notes]
+        notes += target.call.incomplete
         for note in notes:
             events.write(Noted(note))
         events.write(Stage("building", target.call.sequence, target.call.api))
         if problem := catch_signals(self._folder):
             events.write(Noted(problem))
         for step, api in zip(steps, apis, strict=True):
-            self._run_step(step, api, devices, last=step is target)
+            self._run_step(step, api, places, last=step is target)
+
+    def _obstacles(self, step: Step) -> list[str]:
+        """Return why a call before the target cannot run; its api must be known as well."""
+        import_apis(step.call, self._request.packages)
+        api_of(step, self._request.packages)
+        return _obstacles(step)
 
     def _check(self, api: Api, target: Step) -> None:
         for finding in run_checks(api.checks, RecordedValues(api, target)):
@@ -101,7 +117,10 @@ class _Worker:
     def _run_step(self, step: Step, api: Api, devices: dict[str, str], *, last: bool) -> None:
         call, events = step.call, self._events
         events.write(Stage("rebuilding the arguments", call.sequence, call.api))
-        rebuilt = rebuild_call(step, devices, self._receivers, self.memory.allocate)
+        given, notes = self._passing.given(step, devices)
+        for note in notes if last else ():
+            events.write(Noted(note))
+        rebuilt = rebuild_call(step, devices, self._receivers, self.memory.allocate, given)
         self.memory.place(call, rebuilt.tensors, api, last=last)
         args = [*self._receiver(step, api, rebuilt), *rebuilt.args]
         if api.kernels is not None:
@@ -116,6 +135,8 @@ class _Worker:
         self.running = False
         self.memory.check()
         if not last:
+            if self._request.previous:
+                self._passing.keep(step, rebuilt, ended.result)
             self.memory.collect()
             return
         events.write(Stage("comparing", call.sequence, call.api))
@@ -150,6 +171,10 @@ def _obstacles(step: Step) -> list[str]:
     if call.capturing:
         reasons.append("it was recorded while a CUDA graph was captured: no data was read")
     return reasons
+
+
+def _uses_cuda(call: Call) -> bool:
+    return any(storage.device.startswith("cuda") for storage in call.storages)
 
 
 def _grad_mode(mode: str) -> AbstractContextManager[Any]:

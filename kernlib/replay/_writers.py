@@ -47,24 +47,31 @@ def last_writer(target: Step, name: str, view: View, session: Path) -> Written:
     if bounds is None or not storage.address:
         return Written(name, f"{bare} has no memory of its own")
     key = (storage.device, storage.address, storage.nbytes)
-    read = 0
-    for entry in reversed(dump.list_calls(session)):
-        if entry.sequence >= target.call.sequence or entry.problem is not None:
-            continue
-        if read == _MOST_CALLS:
-            return Written(name, f"none of the {read} calls before it wrote {bare}")
-        read += 1
+    earlier = _earlier(session, target.call.sequence)
+    for path in earlier[:_MOST_CALLS]:
         try:
-            call = dump.read_call(entry.path)
+            call = dump.read_call(path)
             for number, place in enumerate(call.storages):
                 if (place.device, place.address, place.nbytes) == key:
                     changes = [part for part in call.changed if part.storage == number]
                     if any(_touches(part, bounds) for part in changes):
-                        same = _same(target, view, entry.path, call, number)
+                        same = _same(target, view, path, call, number)
                         return _written(name, call, same=same)
         except CapsuleError:
             continue  # a torn capsule is told of by the list
+    if len(earlier) > _MOST_CALLS:
+        return Written(name, f"{bare} was written by none of the {_MOST_CALLS} calls before it")
     return Written(name, f"{bare} was written by none of the recorded calls before it")
+
+
+def _earlier(session: Path, sequence: int) -> list[Path]:
+    """Return the capsules before a call, the newest first, by their names alone."""
+    found = []
+    for path in session.iterdir():
+        number = path.name.partition("-")[0]
+        if number.isdecimal() and int(number) < sequence:
+            found.append((int(number), path))
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _touches(change: Change, bounds: tuple[int, int]) -> bool:

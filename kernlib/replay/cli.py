@@ -10,12 +10,14 @@ from pathlib import Path
 import msgspec
 
 from kernlib.config import Mode, get_config
-from kernlib.errors import KernlibError
+from kernlib.errors import KernlibError, SelectionError
 from kernlib.replay._diagnose import diagnose, diagnoses_json, diagnosis_text
 from kernlib.replay._listing import list_json, list_text, show_text
 from kernlib.replay._replay import Options, replay
-from kernlib.replay._report import render_text
+from kernlib.replay._report import schema_json
+from kernlib.replay._rungs import NAMES
 from kernlib.replay._select import Selection, select
+from kernlib.replay._text import render_text
 
 __all__ = ["main"]
 
@@ -36,6 +38,12 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _count(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
+    return value
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kernlib-replay",
@@ -44,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("path", metavar="DIR", type=Path, help="a dump folder, a session, or one capsule")
+    add(
+        "path", metavar="DIR", type=Path, nargs="?", help="a dump folder, a session, or one capsule"
+    )
     add("--list", action="store_true", help="show sessions and calls; run nothing")
     add("--show", metavar="N", type=int, help="show call N and its builds; run nothing")
     add("--check", action="store_true",
@@ -52,6 +62,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--call", metavar="N", type=int, help="replay call N")
     add("--api", metavar="PATTERN", help="replay the calls of the apis that match (fnmatch)")
     add("--mode", choices=[str(mode) for mode in Mode], help="how to build the kernels")
+    add("--ladder", action="store_true",
+        help="try rung after rung until one fails as recorded; a crash always does")  # fmt: skip
+    add("--rung", choices=NAMES, help="run this rung alone")
+    add("--repeat", metavar="N", type=_count, default=1, help="run each rung N times")
+    add("--with-previous", metavar="K", type=_count, help="run the K calls before it first")
+    add("--scratch", choices=("recorded", "zeroed", "poisoned"),
+        help="what declared outputs and workspaces hold before the call")  # fmt: skip
     add("--device", metavar="DEVICE", help="run there instead, such as cpu or cuda:1")
     add("--timeout", metavar="SECONDS", type=_seconds, default=120.0,
         help="stop a child after this long (default 120)")  # fmt: skip
@@ -60,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--import", dest="packages", metavar="PKG", action="append", default=[],
         help="import a package so that its apis are registered")  # fmt: skip
     add("--json", action="store_true", help="write the report, or the list, as JSON")
+    add("--json-schema", action="store_true", help="write the JSON Schema of that report")
     add("--keep", metavar="FOLDER", type=Path, help="keep the child's files there")
     return parser
 
@@ -86,6 +104,11 @@ def _check(selection: Selection, arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.json_schema:
+        sys.stdout.write(schema_json())
+        return 0
+    if arguments.path is None:
+        raise SelectionError("no folder is named", "Give the folder of KERNLIB_DUMP_DIR")
     path: Path = arguments.path
     if arguments.list:
         sys.stdout.write(list_json(path) if arguments.json else _shown(list_text(path)))
@@ -106,6 +129,12 @@ def _run(arguments: argparse.Namespace) -> int:
         timeout=arguments.timeout,
         trust_sources=arguments.trust_sources,
         keep=arguments.keep.absolute() if arguments.keep else None,
+        ladder=arguments.ladder,
+        rung=arguments.rung,
+        repeat=arguments.repeat,
+        previous=arguments.with_previous,
+        scratch=arguments.scratch,
+        shown=_shown,
     )
     report = replay(selection, options)
     if arguments.json:

@@ -41,8 +41,10 @@ def test_a_fault_comes_back_with_its_line_and_argument(tmp_path, planted):
     assert (source["line"], source["text"]) == runs.fault_line(planted.marker)
     assert (source["file"], source["certain"]) == (runs.ELEMENTS, True)
     assert replayed.findings == ([planted.finding] if planted.finding else [])
-    (attempt,) = replayed.call["attempts"]
-    assert (attempt["mode"], attempt["tool"]) == ("sanitize", "AddressSanitizer")
+    first, named = replayed.call["attempts"]
+    assert (first["rung"], first["mode"], first["verdict"]) == ("recorded", "release", "reproduced")
+    assert (named["rung"], named["tool"]) == ("address", "AddressSanitizer")
+    assert replayed.call["rung"] == "recorded"
 
 
 def test_a_debug_build_without_a_sanitizer_has_the_line_too(tmp_path):

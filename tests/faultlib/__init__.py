@@ -5,12 +5,13 @@ holds it on ``sys.path``; it is not installed.
 """
 
 from faultlib._apis import look_back, put, sum_rows, take_rows, take_twice
-from faultlib._plain import pause, row_means
+from faultlib._plain import add_up, pause, row_means
 from faultlib._streams import put_later, put_one_by_one, rows_later
 from faultlib._table import Table
 
 __all__ = [
     "Table",
+    "add_up",
     "look_back",
     "pause",
     "put",

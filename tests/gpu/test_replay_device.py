@@ -56,10 +56,13 @@ def test_a_fault_comes_back_with_its_line_and_argument(recorded, mode):
     assert replayed.call["where"].startswith("block (")
 
 
-def test_a_crash_is_first_looked_for_where_a_tool_names_the_line(recorded):
+def test_a_crash_is_tried_as_recorded_and_then_where_the_line_is_named(recorded):
     replayed = runs.replay(recorded.dumps)
     assert replayed.verdict == "reproduced"
-    assert [attempt["mode"] for attempt in replayed.call["attempts"]] == ["lineinfo"]
+    first, *_, last = replayed.call["attempts"]
+    assert (first["rung"], first["verdict"]) == ("recorded", "reproduced")
+    assert last["rung"] in {"lineinfo", "memcheck"}
+    assert replayed.call["source"]["line"] == runs.fault_line(recorded.planted.marker)[0]
 
 
 def test_the_release_build_is_the_recorded_one(recorded):
