@@ -36,6 +36,11 @@ def moved_allocations(move: Move) -> AbstractContextManager[object]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """Spare the child torch's compiler: importing it takes longer than all the rest."""
+            return False
+
         def __torch_dispatch__(
             self,
             func: Any,  # noqa: ANN401 - an operator of torch
