@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kernlib._registry import Api
-    from kernlib.dump import Call
     from kernlib.replay._protocol import Event
     from kernlib.replay._rebuild import Rebuilt
 
@@ -82,7 +81,7 @@ class _Worker:
         target = Step(path, dump.read_call(path))
         import torch  # noqa: F401 - its loading belongs to this stage
 
-        events.write(Here(versions(), devices() if _uses_cuda(target.call) else []))
+        events.write(Here(versions(), devices() if self._on_cuda(target) else []))
         import_apis(target.call, self._request.packages)
         steps, left_out = sequence_of(target, self._request.previous, self._obstacles)
         apis = [api_of(step, self._request.packages) for step in steps]
@@ -103,6 +102,12 @@ class _Worker:
             events.write(Noted(problem))
         for step, api in zip(steps, apis, strict=True):
             self._run_step(step, api, places, last=step is target)
+
+    def _on_cuda(self, step: Step) -> bool:
+        """Return whether the call will use a device: to ask for devices starts CUDA."""
+        wanted = self._request.device
+        used = [storage.device for storage in step.call.storages]
+        return any(device.startswith("cuda") for device in ([wanted] if wanted else used))
 
     def _obstacles(self, step: Step) -> list[str]:
         """Return why a call before the target cannot run; its api must be known as well."""
@@ -171,10 +176,6 @@ def _obstacles(step: Step) -> list[str]:
     if call.capturing:
         reasons.append("it was recorded while a CUDA graph was captured: no data was read")
     return reasons
-
-
-def _uses_cuda(call: Call) -> bool:
-    return any(storage.device.startswith("cuda") for storage in call.storages)
 
 
 def _grad_mode(mode: str) -> AbstractContextManager[Any]:
