@@ -49,6 +49,11 @@ def test_recorded_apis_run_other_code(public, level):
     assert found == dict.fromkeys(METHODS | FUNCTIONS, "recorded")
 
 
+def test_checking_needs_no_recording(public):
+    found = public(KERNLIB_CHECK="1")
+    assert found == dict.fromkeys(METHODS | FUNCTIONS, "recorded"), "all declare preconditions"
+
+
 def test_a_filtered_api_runs_its_own_code(public):
     found = public(KERNLIB_LOG_LEVEL="dump", KERNLIB_EXCLUDE="rms_norm,PagedDecode.*")
     originals = METHODS | {"rms_norm"}
