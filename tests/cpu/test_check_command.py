@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from replay_runs import FAR, capsule, command, record
+from replay_runs import FAR, capsule, command, record, replay
 
 from kernlib.replay._diagnose import diagnose
 
@@ -97,3 +97,14 @@ def test_torch_is_loaded_only_where_values_are_read(dumps):
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "kernlib.ops._activation" in loaded
     assert loaded.isdisjoint({"torch", "tvm_ffi", "safetensors"})
+
+
+def test_a_call_that_was_refused_is_refused_again(tmp_path):
+    code = f"faultlib.take_rows(floats(6, 5), ints(4, 2, {FAR}))"
+    done = record(code, tmp_path, KERNLIB_CHECK="1")
+    message = f"take_rows: pages[2] = {FAR}, but the pool has 6 rows"
+    assert (done.returncode, message in done.stderr) == (1, True)
+    replayed = replay(tmp_path)
+    assert (replayed.status, replayed.verdict) == (15, "invalid_input")
+    assert replayed.call["reason"] == message
+    assert replayed.findings == [("pages", message.removeprefix("take_rows: "))]
