@@ -33,6 +33,7 @@ _ADDRESS_OPTIONS = {
     "handle_sigill": 2,
     "handle_abort": 2,
     "symbolize": 1,
+    "malloc_context_size": 1,  # where a block was allocated is not told: only what left it
     "protect_shadow_gap": 0,  # the CUDA driver maps memory there when torch looks for devices
     # Fresh memory reads as NaN in every float type, so that stale bytes show in the results.
     "max_malloc_fill_size": 1 << 28,
@@ -95,7 +96,6 @@ def _address_sanitizer(config: Config) -> Tool:
             ("LD_PRELOAD", library),
             ("ASAN_OPTIONS", _options(_ADDRESS_OPTIONS)),
             ("UBSAN_OPTIONS", _options(UNDEFINED_OPTIONS)),
-            ("PYTHONMALLOC", "malloc"),
         ),
     )
 
