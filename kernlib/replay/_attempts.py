@@ -73,6 +73,7 @@ def parts_of(report: CallReport, outcomes: Sequence[Outcome], decided: Outcome) 
     return msgspec.structs.replace(
         report,
         source=lined.source if lined else None,
+        stack=list(lined.stack) if lined else [],
         fault=fault.text if fault else "",
         where=fault.thread if fault else "",
         target=target_of(aimed),

@@ -42,6 +42,7 @@ class Run:
     end: ChildEnd
     conclusion: Conclusion
     source: SourceLine | None = None
+    stack: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

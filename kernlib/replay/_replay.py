@@ -20,7 +20,7 @@ from kernlib.replay._child_config import child_config
 from kernlib.replay._coredump import find_cuda_gdb
 from kernlib.replay._describe import arguments_of, recorded_end_text
 from kernlib.replay._ladder import Outcome, Run, climb, deciding, overall, shows
-from kernlib.replay._locate import locate
+from kernlib.replay._locate import locate, stack_text
 from kernlib.replay._machine import machine_differences, machine_text, still_running
 from kernlib.replay._protocol import Request
 from kernlib.replay._report import Argument, CallReport, Report
@@ -186,10 +186,12 @@ class _Replay:
             )  # fmt: skip
             end = run_child(request, config, tool, folder=folder, timeout=self._options.timeout)
             end = _by_tool(end, rung.tool)
-            source = locate(end.fault, jit.generated_dir(config)) if end.fault else None
+            generated = jit.generated_dir(config)
+            source = locate(end.fault, generated) if end.fault else None
+            stack = tuple(stack_text(end.fault, generated)) if end.fault else ()
             if source is not None and not on_cuda and config.jit_mode in _OPTIMISED:
                 source = msgspec.structs.replace(source, certain=False)
-            runs.append(Run(tool, end, conclude(recorded, end, call.sequence), source))
+            runs.append(Run(tool, end, conclude(recorded, end, call.sequence), source, stack))
             if runs[-1].conclusion.verdict in {Verdict.NOT_REPLAYABLE, Verdict.BUILD_FAILED}:
                 break  # the next would end in the same way
         hits = [run for run in runs if shows(recorded, run.conclusion.verdict)]

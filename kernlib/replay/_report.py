@@ -80,7 +80,8 @@ class CallReport(msgspec.Struct, frozen=True):
     """Everything the replay found out about one call.
 
     ``rung`` is the one that decided. ``fault`` is what the rung that names the line says of it,
-    ``where`` the thread, ``target`` the argument that the fault's address belongs to.
+    ``stack`` its frames in kernel sources, inlined ones too, ``where`` the thread, ``target`` the
+    argument that the fault's address belongs to.
     ``machine`` is what this machine is, ``machine_differences`` how it differs from the recorded.
     """
 
@@ -97,6 +98,7 @@ class CallReport(msgspec.Struct, frozen=True):
     attempts: list[Attempt] = []
     source: SourceLine | None = None
     rung: str = ""
+    stack: list[str] = []
     fault: str = ""
     where: str = ""
     target: Target | None = None

@@ -17,6 +17,7 @@ __all__ = ["render_text"]
 _WIDTH = 80
 _LABEL = 12
 _RUNG = 12
+_FRAMES = 2  # of those that called the faulting one; JSON holds them all
 _FAULTS = 10  # exit statuses from here on speak of a fault
 
 
@@ -107,6 +108,7 @@ def _call_text(call: CallReport) -> list[str]:
         lines += _row("called from", call.caller)
     if call.source is not None:
         lines += _source(call.source)
+    lines += _rows("called by", call.stack[1 : 1 + _FRAMES])
     if call.fault and call.fault != call.reason:
         lines += _row("fault", call.fault)
     if call.where:
