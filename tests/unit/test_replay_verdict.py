@@ -1,6 +1,7 @@
 """Verdicts: a crash that does not come back is never a pass."""
 
 import pytest
+from msgspec.structs import replace
 
 from kernlib.replay._protocol import (
     BuildFailed,
@@ -8,6 +9,7 @@ from kernlib.replay._protocol import (
     Raised,
     Refused,
     Stage,
+    Trampled,
 )
 from kernlib.replay._run import ChildEnd
 from kernlib.replay._sanitizers import Fault
@@ -78,6 +80,33 @@ def test_a_recorded_return_passes_only_with_agreeing_results():
     assert verdict(RETURNED, end(status=86)) is Verdict.DIFFERENT_FAULT
     assert "bit for bit" in conclude(RETURNED, end(compared()), CALL).reason
     assert "tolerance" in conclude(RETURNED, end(compared(identical=False)), CALL).reason
+
+
+@pytest.mark.parametrize("recorded", [CRASHED, RETURNED])
+def test_padding_that_was_written_to_is_silent_corruption(recorded):
+    conclusion = conclude(recorded, end(Trampled("out", "after", 0, 4), compared()), CALL)
+    assert conclusion.verdict is Verdict.SILENT_CORRUPTION
+    assert "wrote 4 bytes after out" in conclusion.reason
+
+
+def test_an_input_that_the_recording_left_alone_is_silent_corruption_when_changed():
+    changed = replace(compared(matches=False), name="q", unchanged=True)
+    conclusion = conclude(RETURNED, end(changed), CALL)
+    assert conclusion.verdict is Verdict.SILENT_CORRUPTION
+    assert conclusion.reason.startswith("it changed q, which the recorded call left")
+
+
+@pytest.mark.parametrize("tool", ["ThreadSanitizer", "racecheck", "initcheck", "synccheck"])
+def test_a_finding_that_is_no_crash_does_not_reproduce_one(tool):
+    found = Fault("data race", "data race: write of 4 bytes", tool)
+    conclusion = conclude(CRASHED, end(fault=found, status=86), CALL)
+    assert conclusion.verdict is Verdict.DIFFERENT_FAULT
+    assert "data race" in conclusion.reason
+
+
+def test_arguments_that_the_api_refused_are_invalid_input():
+    raised = Raised("InvalidInputError", "norm: x has 3 rows", "")
+    assert verdict(CRASHED, end(raised, stage="running", status=1)) is Verdict.INVALID_INPUT
 
 
 def test_a_time_out_names_the_stage():
