@@ -1,4 +1,4 @@
-"""Statistics by the kernel where it is loaded, else by Python."""
+"""Statistics by the kernel, or else by Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel writes of a tensor, and which tensors it takes."""
+"""What the kernel writes, and which tensors it takes."""
 
 from __future__ import annotations
 

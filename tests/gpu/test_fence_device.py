@@ -28,6 +28,7 @@ pytestmark = pytest.mark.requires("gxx", "nvcc", "cuda", "sm_80+")
 ROWS, WIDTH = 64, 128
 #: Each leaves a tensor by little; recorded, all of them return.
 CALLS = f"""
+ahead = floats(1 << 12)  # what lies before the others in the allocator's memory
 faultlib.take_rows(floats({ROWS}, {WIDTH}), ints(4, 2, {ROWS}))
 faultlib.look_back(floats(64), ints(1, *[0] * 63))
 faultlib.put(floats(17), ints(3, 17), floats(2))

@@ -15,6 +15,8 @@ from kernlib.replay._used import _machine_code
 
 pytestmark = pytest.mark.requires("cuobjdump")
 
+MODES = (Mode.RELEASE, Mode.LINEINFO, Mode.DEBUG)
+
 
 @pytest.fixture(scope="module")
 def config(workspace):
@@ -28,7 +30,7 @@ def prepared(spec, config, mode, target="sm_80"):
 @pytest.fixture(scope="module")
 def norm(config):
     (spec,) = matching_specs("norm-cuda")
-    return {mode: prepared(spec, config, mode) for mode in Mode if mode is not Mode.SANITIZE}
+    return {mode: prepared(spec, config, mode) for mode in MODES}
 
 
 def compared(config, first, second):
