@@ -59,7 +59,8 @@ class Options:
 
     ``mode`` and ``rung`` ask for one way to run; without them a recorded crash climbs the ladder,
     any other call with ``ladder`` too. Each rung runs ``repeat`` times. ``previous`` is how many
-    recorded calls run first. ``shown`` makes a text of a dump harmless for a terminal.
+    recorded calls run first. ``live`` shows the rungs of a ladder on stderr as they end; ``shown``
+    makes a text of a dump harmless for a terminal.
     """
 
     command: str
@@ -74,6 +75,7 @@ class Options:
     repeat: int = 1
     previous: int | None = None
     scratch: Scratch | None = None
+    live: bool = True
     shown: Callable[[str], str] = _plain
 
 
@@ -145,7 +147,7 @@ class _Replay:
         return self._written(call, recorded, outcomes)
 
     def _shown(self, count: int) -> AbstractContextManager[Callable[[str, Attempt | None], None]]:
-        if count > 1:
+        if count > 1 and self._options.live:
             return live_table(self._options.shown)
         return nullcontext(lambda _rung, _attempt: None)
 
