@@ -30,6 +30,14 @@ def pytest_addoption(parser):
         help="how many recording processes are killed at a random moment (default: %(default)s)",
     )
 
+    parser.addoption(
+        "--selftest",
+        choices=("some", "all"),
+        default="some",
+        help="how many of the planted faults are recorded and replayed on the CPU "
+        "(default: %(default)s)",
+    )
+
 
 def _required(config):
     return {part for text in config.getoption("--require") for part in text.split(",") if part}

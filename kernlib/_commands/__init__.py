@@ -7,13 +7,13 @@ import contextlib
 import os
 import sys
 
-from kernlib._commands import _aot, _cache, _env, _jit, _ring
+from kernlib._commands import _aot, _cache, _env, _jit, _ring, _selftest
 from kernlib._version import __version__
 from kernlib.errors import KernlibError
 
 __all__ = ["main"]
 
-_COMMANDS = (_aot, _cache, _env, _jit, _ring)
+_COMMANDS = (_aot, _cache, _env, _jit, _ring, _selftest)
 _USAGE_ERROR = 2
 _INTERRUPTED = 130
 

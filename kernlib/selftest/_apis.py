@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernlib._checks import Aligned, AllInRange, Size
+from kernlib._checks import Aligned, AllInRange, InRange, SameDevice, Size
 from kernlib._runtime import kernel_api
 from kernlib.errors import ArgumentError
-from kernlib.selftest._checks import Divides, Positive
+from kernlib.selftest._checks import Divides
 from kernlib.selftest._kernels import call, kernels_of_call
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ _WORD = 8
 IN_POOL = (AllInRange("indices", Size("pool", 0), "elements", "the pool"),)
 IN_OUTPUT = (AllInRange("indices", Size("out", 0), "elements", "the output"),)
 ALIGNED = (Aligned("x", _WORD),)
-MOVES = (Positive("step"),)
+MOVES = (InRange(Size("step"), least=1),)
 DIVIDES = (Divides("scale"),)
+TOGETHER = (SameDevice("bias", "x"),)
 
 
 @kernel_api(kernels=kernels_of_call, checks=IN_POOL)
@@ -117,7 +118,7 @@ def selftest_stale_workspace(x: Tensor, workspace: Tensor, *, guarded: bool = Fa
     return out
 
 
-@kernel_api(kernels=kernels_of_call)
+@kernel_api(kernels=kernels_of_call, checks=TOGETHER)
 def selftest_wrong_device(x: Tensor, bias: Tensor) -> Tensor:
     """Return ``x + bias`` (float32).
 
@@ -129,7 +130,7 @@ def selftest_wrong_device(x: Tensor, bias: Tensor) -> Tensor:
     return _add_bias(x, bias)
 
 
-@kernel_api(kernels=kernels_of_call)
+@kernel_api(kernels=kernels_of_call, checks=TOGETHER)
 def selftest_other_device(x: Tensor, bias: Tensor) -> Tensor:
     """Return ``x + bias`` (float32); a ``bias`` on another GPU than ``x`` is not refused."""
     return _add_bias(x, bias)

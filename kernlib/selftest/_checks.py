@@ -1,4 +1,4 @@
-"""Preconditions that only the planted faults have."""
+"""A precondition that only a planted fault has."""
 
 from __future__ import annotations
 
@@ -10,21 +10,7 @@ from kernlib._checks import Finding
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Divides", "Positive"]
-
-
-@dataclass(frozen=True)
-class Positive:
-    """A whole number is above zero."""
-
-    name: str
-
-    def findings(self, values: Mapping[str, object]) -> list[Finding]:
-        """Return the number if it is not."""
-        value = values.get(self.name)
-        if not isinstance(value, int) or value > 0:
-            return []
-        return [Finding(self.name, f"{self.name} = {value}, but it must be above 0")]
+__all__ = ["Divides"]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ MAY_IMPORT = {
     "ops": {"errors", "config", "jit", "_checks", "_runtime", "_statistics", "_native_recorder"},
     "replay": {"errors", "fence", "config", "jit", "dump", "_checks", "_facts", "_registry"},
     "selftest": {
-        "errors", "config", "jit", "dump", "_checks", "_facts", "_runtime", "ops", "replay",
+        "errors", "config", "jit", "dump", "_checks", "_facts", "_registry", "_runtime", "ops",
+        "replay",
     },
     "__init__": {"ops", "_runtime"},
     "checks": {"_checks"},
