@@ -1,15 +1,14 @@
 // CUDA instantiations of the statistics.
 
-#include "kernlib/statistics.cuh"
-
 #include <algorithm>
 
 #include "kernlib/backend.h"
+#include "kernlib/statistics.cuh"
 
 namespace kernlib {
 namespace {
 
-constexpr int64_t kLongestSegment = 16 << 10;                         // bytes
+constexpr int64_t kLongestSegment = 16 << 10;                          // bytes
 constexpr int64_t kShortestSegment = kVectors * kVectorBytes * kWarp;  // what a warp loads at once
 
 __device__ Accumulator accumulators[kStatisticsSlots];

@@ -109,9 +109,8 @@ void run(const StatisticsTask& task, Statistics* out) {
 }  // namespace
 
 int launch_statistics(const StatisticsTask& task, Statistics* out, void*) {
-  const bool known = format::dispatch(task.element, [&](auto format) {
-    run<decltype(format)>(task, out);
-  });
+  const bool known =
+      format::dispatch(task.element, [&](auto format) { run<decltype(format)>(task, out); });
   return known ? kSuccess : kUnsupportedDType;
 }
 

@@ -18,7 +18,7 @@ constexpr int kBlocksEach = 2;  // on a multiprocessor: enough loads under way f
 // A walk cut into segments: runs along its first dimension that one group of lanes reads.
 struct Segments {
   Walk walk;
-  int64_t length;   // elements; fewer in the last one of a row
+  int64_t length;  // elements; fewer in the last one of a row
   int64_t per_row;
   int64_t count;
   int lanes;  // of a group, a power of two
@@ -133,8 +133,8 @@ __device__ __forceinline__ void tally_vectors(const uint4* from, int step, Tally
   if (tally_calm<Format>(all, tally)) return;
 #pragma unroll 1
   for (int word = 0; word < kCount * kWords; ++word) {
-    const Word bits = __ldg(reinterpret_cast<const Word*>(from + word / kWords * step) +
-                            word % kWords);
+    const Word bits =
+        __ldg(reinterpret_cast<const Word*>(from + word / kWords * step) + word % kWords);
     Bits x[sizeof bits / sizeof(Bits)];
     std::memcpy(x, &bits, sizeof x);
     tally_any<Format>(x, tally);
@@ -210,9 +210,12 @@ __device__ __forceinline__ unsigned long long larger(unsigned long long a, unsig
 }
 
 __device__ __forceinline__ Share joined(const Share& a, const Share& b) {
-  return {larger(a.highest, b.highest), larger(a.lowest_complement, b.lowest_complement),
-          a.nans + b.nans,              a.infinities + b.infinities,
-          a.zeros + b.zeros,            a.sum + b.sum};
+  return {larger(a.highest, b.highest),
+          larger(a.lowest_complement, b.lowest_complement),
+          a.nans + b.nans,
+          a.infinities + b.infinities,
+          a.zeros + b.zeros,
+          a.sum + b.sum};
 }
 
 __device__ __forceinline__ Share warp_share(Share share) {

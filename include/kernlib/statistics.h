@@ -35,7 +35,7 @@ struct Statistics {
   int64_t finite;
   int64_t nans;
   int64_t infinities;
-  int64_t zeros;  // of either sign
+  int64_t zeros;   // of either sign
   int64_t ticket;  // the task's, once all the rest is there
 };
 
