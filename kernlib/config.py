@@ -60,6 +60,11 @@ class Mode(str, enum.Enum):
     def __str__(self) -> str:
         return self.value
 
+    @classmethod
+    def _missing_(cls, value: object) -> Mode:
+        names = ", ".join(mode.value for mode in cls)
+        raise ValueError(f"no kernel is built in mode {value!r}; the modes are {names}")
+
     @property
     def instruments(self) -> bool:
         """Whether the compiler puts a sanitizer's checks into the code; only g++ and clang do."""

@@ -65,7 +65,7 @@ _NO_ROOM = re.compile("No space left on device|Disk quota exceeded|File size lim
 
 
 def prepare(
-    choice: KernelChoice, config: Config | None = None, mode: Mode | None = None
+    choice: KernelChoice, config: Config | None = None, mode: Mode | str | None = None
 ) -> Artifact:
     """Return the valid artifact of a choice, building it if there is none.
 

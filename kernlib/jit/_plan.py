@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernlib._version import __version__
-from kernlib.config import get_config
+from kernlib.config import Mode, get_config
 from kernlib.errors import ToolchainError, UnsupportedTargetError
 from kernlib.jit._backend import backend_named
 from kernlib.jit._ninja import Manifest, ninja_text
@@ -19,7 +19,7 @@ from kernlib.jit._workspace import source_dir_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kernlib.config import Config, Mode
+    from kernlib.config import Config
     from kernlib.jit._backend import Backend
     from kernlib.jit._spec import KernelChoice
 
@@ -54,15 +54,18 @@ class BuildPlan:
         return self.steps.library
 
 
-def plan(choice: KernelChoice, config: Config | None = None, mode: Mode | None = None) -> BuildPlan:
+def plan(
+    choice: KernelChoice, config: Config | None = None, mode: Mode | str | None = None
+) -> BuildPlan:
     """Return what building a choice takes; reads sources, starts no compiler that is known.
 
     A missing toolchain is told in the plan: an artifact from elsewhere may take its place.
 
-    Raises UnsupportedTargetError, SpecError, IncludeError, or ToolchainError without tvm-ffi.
+    Raises UnsupportedTargetError, SpecError, IncludeError, or ToolchainError without tvm-ffi;
+    ValueError for a mode there is none of.
     """
     config = get_config() if config is None else config
-    mode = config.jit_mode if mode is None else mode
+    mode = Mode(config.jit_mode if mode is None else mode)
     spec, target = choice.spec, choice.target
     if not spec.supports(target):
         raise UnsupportedTargetError(spec.uri, target, spec.targets)

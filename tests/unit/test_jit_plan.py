@@ -262,3 +262,11 @@ def test_a_recorded_build_planned_from_its_own_files_has_its_own_key(root, tmp_p
         path.write_bytes(text)
     again = jit.plan(chosen(spec), config.replace(jit_sources=tmp_path / "recorded"))
     assert again.key == plan.key
+
+
+def test_a_mode_may_be_written_as_its_name_and_an_unknown_one_is_told(root, config):
+    assert jit.plan(chosen(plain_spec(root)), config, "debug").mode is Mode.DEBUG
+    with pytest.raises(
+        ValueError, match=r"no kernel is built in mode 'quick'; .*release, lineinfo"
+    ):
+        jit.plan(chosen(plain_spec(root)), config, "quick")
