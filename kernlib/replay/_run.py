@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,8 @@ _READERS = (
     read_compute_sanitizer_text,
 )
 _DEVICE_ERRORS = ("CUDA error", "AcceleratorError", "cudaError", "device-side assert")
+#: What a launch raises that finds the device in error; other numbers say that it was refused.
+_LAUNCH_ERROR = re.compile(r" on cuda:\d+: .* \(error 7(?:00|1[0-9])\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class ChildEnd:
 
 def is_device_error(text: str) -> bool:
     """Return whether an exception's text speaks of a fault on the device."""
-    return any(word in text for word in _DEVICE_ERRORS)
+    return any(word in text for word in _DEVICE_ERRORS) or bool(_LAUNCH_ERROR.search(text))
 
 
 def _signal_name(number: int) -> str:

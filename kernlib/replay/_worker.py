@@ -187,11 +187,17 @@ def _grad_mode(mode: str) -> AbstractContextManager[Any]:
 
 
 def _wait(rebuilt: Rebuilt) -> None:
-    """Wait for the devices of the arguments, so that their faults are raised here."""
+    """Wait for the devices of the arguments, so that their faults are raised here.
+
+    Where the driver wrote a core dump, the wait that it was written in ends without an error: only
+    what is launched after it raises.
+    """
     import torch
 
     for device in {tensor.device for tensor in rebuilt.tensors.values()}:
         if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.zeros(1, device=device)
             torch.cuda.synchronize(device)
 
 

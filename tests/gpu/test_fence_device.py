@@ -3,6 +3,7 @@
 With TEST_SAMPLES=DIR what the tools wrote is kept there: real samples for the parsers.
 """
 
+import ctypes
 import os
 import shutil
 from pathlib import Path
@@ -179,20 +180,28 @@ def test_a_sound_call_gives_the_recorded_bits_and_its_output_is_fenced(child, me
     assert output.guard > 0
 
 
-def free_bytes():
-    torch.cuda.synchronize()
-    return torch.cuda.mem_get_info()[0]
+def is_mapped(address):
+    """Return whether memory of this process lies there; free bytes are all processes'."""
+    handle = ctypes.c_ulonglong()
+    driver = ctypes.CDLL("libcuda.so.1")
+    if driver.cuMemRetainAllocationHandle(ctypes.byref(handle), ctypes.c_void_p(address)):
+        return False
+    assert driver.cuMemRelease(handle) == 0
+    return True
 
 
 @pytest.mark.parametrize("side", ["end", "start"])
 def test_memory_is_placed_watched_and_given_back(side):
     device, nbytes = torch.device("cuda:0"), (1 << 28) + 4
     torch.zeros(1, device=device)
-    before = free_bytes()
     fence = Fence(side)
     storage = fence.allocate(nbytes, 512, device)
-    block = fence.at(storage.data_ptr())
-    assert before - free_bytes() >= nbytes
+    address = storage.data_ptr()
+    block = fence.at(address)
+    assert is_mapped(address)
+    assert is_mapped(address + nbytes - 1)
+    assert not is_mapped(block._first - 1)
+    assert not is_mapped(block._first + block.layout.mapped)
     assert storage.nbytes() == nbytes
     assert storage.data_ptr() % 256 == 0
     assert block.gap == (252 if side == "end" else 0)
@@ -205,7 +214,8 @@ def test_memory_is_placed_watched_and_given_back(side):
     assert block.trampled() == [Trampling("after", 1, 2)]
     del tensor, storage, beyond
     assert [found for _, found in fence.collect()] == [Trampling("after", 1, 2)]
-    assert before - free_bytes() < nbytes // 2
+    assert not is_mapped(address)
+    assert not is_mapped(address + nbytes - 1)
 
 
 def test_what_torch_allocates_on_the_device_is_moved():

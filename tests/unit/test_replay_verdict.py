@@ -11,7 +11,7 @@ from kernlib.replay._protocol import (
     Stage,
     Trampled,
 )
-from kernlib.replay._run import ChildEnd
+from kernlib.replay._run import ChildEnd, is_device_error
 from kernlib.replay._sanitizers import Fault
 from kernlib.replay._verdict import RecordedEnd, Verdict, conclude
 
@@ -70,6 +70,23 @@ def test_a_recorded_device_exception_counts_as_a_crash():
     recorded = RecordedEnd("raised", "AcceleratorError", "CUDA error: misaligned address")
     assert verdict(recorded, end(fault=SEGV, status=86, stage="running")) is Verdict.REPRODUCED
     assert verdict(recorded, end()) is Verdict.NOT_REPRODUCED
+
+
+@pytest.mark.parametrize(
+    ("text", "faulted"),
+    [
+        ("an illegal memory access was encountered (error 700)", True),
+        ("misaligned address (error 716)", True),
+        ("invalid configuration argument (error 9)", False),
+        ("no kernel image is available for execution on the device (error 209)", False),
+    ],
+)
+def test_a_launch_that_finds_the_device_in_error_counts_as_a_crash_a_refused_one_does_not(
+    text, faulted
+):
+    said = f"take_rows on cuda:0: {text}"
+    assert is_device_error(f"RuntimeError: {said}") is faulted
+    assert RecordedEnd("raised", "RuntimeError", said).crashed is faulted
 
 
 def test_a_recorded_return_passes_only_with_agreeing_results():
