@@ -360,7 +360,7 @@ def test_a_bad_value_is_the_error_that_the_environment_gives(settings, variable,
 @pytest.mark.parametrize(
     ("name", "told"),
     [("jit_mode", "is read once"), ("dump_maxcalls", "did you mean 'dump_max_calls'"),
-     ("zzz", "there are dump_dir")],
+     ("zzz", "there are check, dump_dir")],
 )  # fmt: skip
 def test_an_unknown_setting_is_told_with_those_there_are(name, told):
     with pytest.raises(TypeError, match=told):
