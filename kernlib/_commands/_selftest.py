@@ -92,7 +92,12 @@ def _told(runs: Sequence[Run], devices: int, settings: Settings, *, quiet: bool)
         def count(row: Row) -> None:
             nonlocal done
             done += 1
-            status.update(f"{done} of {len(runs)} faults done, the last: {row.fault}")
+            text = f"{done} of {len(runs)} faults done, the last: {row.fault} ({row.variant} on "
+            text += f"{row.backend}), {row.outcome.replace('_', ' ')}"
+            if sys.stderr.isatty():
+                status.update(text)
+            else:
+                print(text, file=sys.stderr, flush=True)
 
         rows = run_all(runs, devices, settings, count)
     if quiet:
