@@ -181,7 +181,9 @@ def main() -> None:
     print("spread: 10 to 90 % of the rounds; others x kernel's time")
     heads = f"{'copy':>8}{'kernel':>8}{'ratio':>8}{'spread':>13}{'kernel us':>12}"
     print(f"{'':<30}{heads}{'5 torch':>10}{'Python':>10}")
-    dtypes = [*DTYPES, torch.float8_e4m3fn, torch.int8, torch.int64] if device.type == "cuda" else DTYPES
+    dtypes = (
+        [*DTYPES, torch.float8_e4m3fn, torch.int8, torch.int64] if device.type == "cuda" else DTYPES
+    )
     for dtype in dtypes:
         name = str(dtype).removeprefix("torch.")
         one(fused, made((4096,), dtype, device), f"{name} [4096]", options.rounds)
