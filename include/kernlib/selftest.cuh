@@ -14,14 +14,13 @@ __global__ void __launch_bounds__(kThreads) each(Task task) {
   for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < task.count; i += step) task(i);
 }
 
-// One block: every thread reads what its mirror image writes.
+// One block: every thread reads what its mirror image writes at the same time.
 __global__ void __launch_bounds__(kThreads) race(Race task) {
   __shared__ volatile float shared[kThreads];
   const int i = threadIdx.x;
   if (task.guarded) shared[i] = task.x[i];
   __syncthreads();
-  if (!task.guarded) shared[i] = task.x[i];
-  [[maybe_unused]] const float mirrored = shared[kThreads - 1 - i];  // planted: race
+  if (!task.guarded) shared[i] = shared[kThreads - 1 - i];  // planted: race
   task.out[i] = task.x[i];
 }
 

@@ -36,11 +36,12 @@ class Target(msgspec.Struct, frozen=True):
     thread: str = ""
 
 
-def explain(fault: Fault, placed: Sequence[Placed]) -> Target | None:
+def explain(fault: Fault, placed: Sequence[Placed], padding: int = 0) -> Target | None:
     """Return whose address a fault has, or None if the fault has none.
 
     Memory that was placed later counts first: it may stand where an earlier storage was. Of a
-    fault's candidates only one in a fence is told: it cannot but have faulted.
+    fault's candidates only one in a fence is told: it cannot but have faulted. ``padding`` is how
+    many bytes a tool keeps free around each storage: as good as a fence to know whose they are.
     """
     address = fault.address
     there = [place for place in reversed(placed) if place.nbytes and place.address]
@@ -50,7 +51,7 @@ def explain(fault: Fault, placed: Sequence[Placed]) -> Target | None:
         return None
     if (place := _first(there, address, fence=False)) is not None:
         return _within(place, address, fault.size)
-    if (place := _first(there, address, fence=True)) is not None:
+    if (place := _first(there, address, fence=True, padding=padding)) is not None:
         return _beside(place, address, certain=True)
     if fault.region is not None and _distance(fault.region, address) < _REACH:
         return _in_block(there, address, fault.region)
@@ -73,11 +74,14 @@ def _among(there: Sequence[Placed], candidates: Iterable[tuple[int, str]]) -> Ta
     return None
 
 
-def _first(there: Iterable[Placed], address: int, *, fence: bool) -> Placed | None:
+def _first(
+    there: Iterable[Placed], address: int, *, fence: bool, padding: int = 0
+) -> Placed | None:
     """Return the storage that holds an address, or whose padding or fence does."""
     for place in there:
-        before = place.before + place.guard if fence else 0
-        after = place.after + place.guard if fence else 0
+        guard = max(place.guard, padding)
+        before = place.before + guard if fence else 0
+        after = place.after + guard if fence else 0
         if place.address - before <= address < place.address + place.nbytes + after:
             return place
     return None

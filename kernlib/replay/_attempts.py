@@ -28,7 +28,8 @@ def target_of(run: Run | None) -> Target | None:
     """Return which argument the address of a run's fault belongs to."""
     if run is None or run.end.fault is None:
         return None
-    return explain(run.end.fault, [e for e in _of(run, Placed) if isinstance(e, Placed)])
+    placed = [e for e in _of(run, Placed) if isinstance(e, Placed)]
+    return explain(run.end.fault, placed, run.tool.padding)
 
 
 def attempt_of(outcome: Outcome, device: str, mode: str) -> Attempt:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "core_dump_environment",
+    "core_dumps",
     "find_cuda_gdb",
     "find_operand",
     "parse_core_dump",
@@ -35,7 +36,10 @@ _LIGHT = (
 _COMMANDS = ("info line *$errorpc", "x/i $errorpc", "backtrace", "info cuda kernels")
 _LANES = 32
 
-_EXCEPTION = re.compile(r"(?:CUDA Exception: |CUDA_EXCEPTION_\d+[,:] )(?P<what>[^.\n]+)")
+_EXCEPTION = re.compile(
+    r"(?:CUDA Exception: |CUDA_EXCEPTION_\d+[,:] |^(?=Assertion failed))(?P<what>[^.\n]+)",
+    re.MULTILINE,
+)
 _PC = re.compile(
     r"triggered at PC (?P<pc>0x[0-9a-f]+)(?:\s+(?P<function>\S.*?))?"
     r"(?:\s+\((?P<file>[^()]+):(?P<line>\d+)(?: in [^()]*)?\))?\s*$",
@@ -45,7 +49,8 @@ _FOCUS = re.compile(r"block (\(\d+,\d+,\d+\)), thread (\(\d+,\d+,\d+\))")
 _ERROR_LINE = re.compile(r'^Line (?P<line>\d+) of "(?P<file>[^"]+)"', re.MULTILINE)
 _FRAME = re.compile(
     r"^#\d+\s+(?:0x[0-9a-f]+ in )?(?P<function>.+?)(?:<<<.*?>>>)? \(.*?\)"
-    r"(?: at (?P<file>.+):(?P<line>\d+))?\s*$",
+    r"(?: at (?P<file>.+?):(?P<line>\d+)"
+    r"(?: in \S+ inlined from (?P<caller>\S+):(?P<caller_line>\d+))?)?\s*$",
     re.MULTILINE,
 )
 _INSTRUCTION = re.compile(r"^[*=> \t]*0x[0-9a-f]+ <[^>]*>:\s*(?P<text>\S.*)$", re.MULTILINE)
@@ -67,6 +72,11 @@ def core_dump_environment(folder: Path) -> tuple[tuple[str, str], ...]:
     )
 
 
+def core_dumps(folder: Path) -> list[Path]:
+    """Return the core dumps that were written to a folder."""
+    return [path for path in sorted(folder.glob(f"{_STEM}.*")) if path.suffix != ".txt"]
+
+
 def find_cuda_gdb() -> str | None:
     """Return cuda-gdb from PATH or a CUDA toolkit."""
     return shutil.which("cuda-gdb") or (str(_USUAL) if _USUAL.is_file() else None)
@@ -77,7 +87,7 @@ def read_core_dump(folder: Path) -> Fault | None:
 
     A dump that cannot be read is a fault whose note says why.
     """
-    dumps = sorted(folder.glob(f"{_STEM}.*"))
+    dumps = core_dumps(folder)
     if not dumps:
         return None
     program = find_cuda_gdb()
@@ -165,10 +175,11 @@ def _frames(output: str) -> Iterator[Frame]:
     The debugger's own first frame is where the thread was stopped, a little later.
     """
     backtrace = output[max(output.rfind("\n#0 "), 0) :]  # the debugger shows its first frame twice
-    stack = [
-        Frame(match["function"], match["file"] or "", int(match["line"] or 0))
-        for match in _FRAME.finditer(backtrace)
-    ]
+    stack = []
+    for match in _FRAME.finditer(backtrace):
+        stack.append(Frame(match["function"], match["file"] or "", int(match["line"] or 0)))
+        if match["caller"]:  # of a function that was inlined
+            stack.append(Frame(match["function"], match["caller"], int(match["caller_line"])))
     at = _ERROR_LINE.search(output) or _PC.search(output)
     if at is not None and at["file"]:
         function = stack[0].function if stack else ""

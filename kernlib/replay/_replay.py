@@ -17,7 +17,6 @@ from kernlib.config import Mode
 from kernlib.errors import CapsuleError
 from kernlib.replay._attempts import attempt_of, here_of, parts_of
 from kernlib.replay._child_config import child_config
-from kernlib.replay._coredump import find_cuda_gdb
 from kernlib.replay._describe import arguments_of, recorded_end_text
 from kernlib.replay._ladder import Outcome, Run, climb, deciding, overall, shows
 from kernlib.replay._locate import locate, stack_text
@@ -133,7 +132,7 @@ class _Replay:
 
         def lines(found: Rung) -> list[Rung]:
             one = len(rungs) == 1
-            return [] if one else line_rungs(found, where, debugger=find_cuda_gdb() is not None)
+            return [] if one else line_rungs(found, where)
 
         with self._shown(len(rungs)) as tell:
 

@@ -26,6 +26,7 @@ from kernlib.replay._protocol import Raised, Stage, read_events
 from kernlib.replay._sanitizers import (
     Fault,
     read_address_sanitizer,
+    read_device_assertion,
     read_thread_sanitizer,
     read_undefined,
 )
@@ -44,6 +45,7 @@ _READERS = (
     read_address_sanitizer,
     read_undefined,
     read_thread_sanitizer,
+    read_device_assertion,
     read_compute_sanitizer_text,
 )
 _DEVICE_ERRORS = ("CUDA error", "AcceleratorError", "cudaError", "device-side assert")
@@ -142,8 +144,8 @@ def run_child(
         name: value for name, value in os.environ.items() if not name.startswith("KERNLIB_")
     }
     environment.update(config.to_env())
-    # A tool in front is the debugger itself; as it was recorded, nothing is asked of the driver.
-    if not tool.command and (request.memory != "plain" or config.jit_mode is Mode.LINEINFO):
+    # To write a dump takes the driver seconds, and a tool in front is the debugger itself.
+    if not tool.command and config.jit_mode is Mode.LINEINFO:
         environment.update(core_dump_environment(folder))
     environment.update(tool.environment)
     environment["PYTHONUNBUFFERED"] = "1"
@@ -165,10 +167,11 @@ def run_child(
     events = read_events(folder / "events.jsonl")
     status = None if timed_out else child.returncode
     fault = None if timed_out else _fault_of(log, tool, events, folder)
-    if fault is None and status is not None and status < 0:
+    if fault is None and not timed_out:
         # A dump there is only of a device in error, whatever it made of the process.
-        dumped = read_core_dump(folder)
-        fault = dumped or _signal_fault(status, folder, config)
+        fault = read_core_dump(folder)
+    if fault is None and status is not None and status < 0:
+        fault = _signal_fault(status, folder, config)
     return ChildEnd(
         tuple(events),
         fault,

@@ -115,14 +115,14 @@ def single(mode: Mode | None, where: Where) -> Rung:
     return Rung(name=str(mode), about=f"mode {mode}", mode=mode, tool=tool, needs_tool=False)
 
 
-def line_rungs(found: Rung, where: Where, *, debugger: bool) -> list[Rung]:
+def line_rungs(found: Rung, where: Where) -> list[Rung]:
     """Return the rungs that name the line of what another one found, on memory like that one's.
 
-    A GPU's core dump is the quicker way to a line, where a ``debugger`` can read it.
+    memcheck knows address and line within seconds; a core dump alone takes as long to write.
     """
     names = ["address", "debug"]
     if where == "cuda":
-        names = ["lineinfo", "memcheck"] if debugger else ["memcheck", "debug"]
+        names = ["memcheck", "lineinfo", "debug"]
     return [
         replace(
             rung_named(name, where), memory=found.memory, scratch=found.scratch,

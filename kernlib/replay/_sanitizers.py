@@ -1,4 +1,4 @@
-"""Reads the reports of the compilers' sanitizers."""
+"""Reads what sanitizers and assertions print."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ __all__ = [
     "Fault",
     "Frame",
     "read_address_sanitizer",
+    "read_device_assertion",
     "read_thread_sanitizer",
     "read_undefined",
 ]
@@ -72,6 +73,11 @@ _RACING = re.compile(
     r"^ +(?:Previous )?(?P<what>(?:atomic )?(?:read|write)) of size (?P<size>\d+) "
     r"at (?P<address>0x[0-9a-f]+) by (?P<thread>main thread|thread \S+?)(?: \(.*\))?:$",
     re.MULTILINE | re.IGNORECASE,
+)
+_ASSERTION = re.compile(
+    r"^(?P<file>\S.*?):(?P<line>\d+): (?P<function>.+): block: \[(?P<block>\d+,\d+,\d+)\], "
+    r"thread: \[(?P<thread>\d+,\d+,\d+)\] (?P<what>Assertion `.+` failed)\.?$",
+    re.MULTILINE,
 )
 _HEAP_BLOCK = re.compile(r"Location is heap block of size (\d+) at (0x[0-9a-f]+)")
 
@@ -177,3 +183,19 @@ def read_thread_sanitizer(log: str) -> Fault | None:
         return None
     found = next((race for race in races if any(frame.line for frame in race.frames)), races[0])
     return replace(found, count=len(races))
+
+
+def read_device_assertion(log: str) -> Fault | None:
+    """Return the first assertion that failed in a kernel, or None; the fault counts them all."""
+    found = list(_ASSERTION.finditer(log))
+    if not found:
+        return None
+    first = found[0]
+    return Fault(
+        "device assertion",
+        first["what"],
+        "CUDA runtime",
+        (Frame(first["function"], first["file"], int(first["line"])),),
+        thread=f"block ({first['block']}) thread ({first['thread']})",
+        count=len(found),
+    )

@@ -43,13 +43,17 @@ _ADDRESS_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What stands in front of a child: a command, environment variables, a report file."""
+    """What stands in front of a child: a command, environment variables, a report file.
+
+    ``padding`` is how many bytes around each allocation it keeps free.
+    """
 
     name: str
     command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     report: Path | None = None
     missing: str = ""
+    padding: int = 0
 
 
 def _options(options: dict[str, int]) -> str:
@@ -137,12 +141,14 @@ def _compute_sanitizer(name: str, folder: Path) -> Tool:
             "install the CUDA toolkit or `pip install nvidia-cuda-sanitizer-api`",
         )
     report = folder / f"{name}.xml"
-    padding = ("--padding", str(_PADDING)) if name == "memcheck" else ()
-    command = (program, "--tool", name, *padding, "--xml", "--save", str(report),
+    padding = _PADDING if name == "memcheck" else 0
+    padded = ("--padding", str(padding)) if padding else ()
+    command = (program, "--tool", name, *padded, "--xml", "--save", str(report),
                "--target-processes", "application-only",
                "--error-exitcode", str(SANITIZER_EXIT))  # fmt: skip
     # Without the caching allocator every tensor is an allocation that the tool knows.
-    return Tool("compute-sanitizer", command, (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),), report)
+    uncached = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),)
+    return Tool("compute-sanitizer", command, uncached, report, padding=padding)
 
 
 def tool_named(name: str, config: Config, folder: Path) -> Tool:

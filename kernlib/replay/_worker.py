@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from itertools import chain
 from pathlib import Path
@@ -30,6 +31,7 @@ from kernlib.errors import (
 from kernlib.replay._apis import api_of, import_apis
 from kernlib.replay._catch import catch_signals
 from kernlib.replay._chain import Step
+from kernlib.replay._coredump import core_dumps
 from kernlib.replay._memory import CallMemory
 from kernlib.replay._outcome import compare_outcome
 from kernlib.replay._passing import Passing
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from kernlib.replay._protocol import Event
     from kernlib.replay._rebuild import Rebuilt
 
+_DUMPED_SECONDS = 5.0
 _BUILD_ERRORS = (BuildError, MissingArtifactError, ToolchainError, UnsupportedTargetError)
 
 
@@ -136,9 +139,9 @@ class _Worker:
         self.running = True  # from here on an exception is the api's own
         with _grad_mode(call.grad_mode), self.memory.running():
             ended = run_out(api.function, api.function(*args, **rebuilt.kwargs), call)
-        _wait(rebuilt)
-        self.running = False
+        _wait(rebuilt, self._folder)
         self.memory.check()
+        self.running = False
         if not last:
             if self._request.previous:
                 self._passing.keep(step, rebuilt, ended.result)
@@ -186,19 +189,21 @@ def _grad_mode(mode: str) -> AbstractContextManager[Any]:
     return torch.enable_grad() if mode == "grad" else torch.no_grad()
 
 
-def _wait(rebuilt: Rebuilt) -> None:
+def _wait(rebuilt: Rebuilt, folder: Path) -> None:
     """Wait for the devices of the arguments, so that their faults are raised here.
 
-    Where the driver wrote a core dump, the wait that it was written in ends without an error: only
-    what is launched after it raises.
+    The wait in which the driver writes a core dump ends without an error; a little later they do.
     """
     import torch
 
-    for device in {tensor.device for tensor in rebuilt.tensors.values()}:
-        if device.type == "cuda":
+    used = {tensor.device for tensor in rebuilt.tensors.values() if tensor.device.type == "cuda"}
+    deadline = time.monotonic() + _DUMPED_SECONDS
+    while True:
+        for device in used:
             torch.cuda.synchronize(device)
-            torch.zeros(1, device=device)
-            torch.cuda.synchronize(device)
+        if not core_dumps(folder) or time.monotonic() > deadline:
+            return
+        time.sleep(0.01)
 
 
 def _leave(status: int) -> None:

@@ -156,3 +156,12 @@ def test_of_several_candidates_the_one_in_a_fence_is_told():
     innocent = Fault("device error", "", "GPU core dump", candidates=((POOL.address, "thread 0"),))
     assert explain(innocent, PLACED) is None
     assert explain(fault, []) is None
+
+
+def test_what_a_tool_keeps_free_around_a_storage_tells_whose_an_address_is():
+    fault = Fault("out of bounds", "", "compute-sanitizer", address=Q.address - 4)
+    assert explain(fault, [Q]).certain is False
+    padded = explain(fault, [Q], padding=4096)
+    assert (padded.text, padded.certain) == ("4 bytes before the start of q (row -1 of 4)", True)
+    far = Fault("out of bounds", "", "compute-sanitizer", address=Q.address - 4097)
+    assert explain(far, [Q], padding=4096).certain is False

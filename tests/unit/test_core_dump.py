@@ -27,6 +27,37 @@ Line 24 of "/ws/include/k.cuh" starts at address 0x7f31abd9d4a0 <load+32> and en
 """  # noqa: E501 - as it is printed
 
 
+#: As cuda-gdb 13.0 prints it of code with line tables, addresses shortened.
+INLINED = """Opening GPU coredump: /tmp/run/gpu-core.4312
+[Current focus set to CUDA kernel 0, grid 2, block (0,0,0), thread (0,0,0), device 0, sm 124, lane 0]
+
+CUDA Exception: Warp Misaligned Address
+The exception was triggered at PC 0x7f72c37a1710  void each<Misalignment>(Misalignment)  (selftest.h:65 in _ZNK12MisalignmentclEl inlined from selftest.cuh:14)
+#0  each<Misalignment><<<(1,1,1),(64,1,1)>>> () at /ws/include/selftest.h:66 in _ZNK12MisalignmentclEl inlined from selftest.cuh:14
+66\t    out[i] = pair.first + pair.second;
+Line 65 of "/ws/include/selftest.h" starts at address 0x7f72c37a16f0 <_Z4each+1008> and ends at 0x7f72c37a1720 <_Z4each+1056> inlined from _ZNK12MisalignmentclEl at line 14 of selftest.cuh.
+*> 0x7f72c37a1710 <_Z4each+1040>:\tLDG.E.64 R6,desc[UR6][R6.64]
+#0  each<Misalignment><<<(1,1,1),(64,1,1)>>> () at /ws/include/selftest.h:66 in _ZNK12MisalignmentclEl inlined from selftest.cuh:14
+  Kernel Parent Dev Grid Status SMs Mask GridDim BlockDim Invocation
+*      0      -   0    2 Active 0x0010 (1,1,1) (64,1,1) each<Misalignment>()
+"""  # noqa: E501
+
+
+def test_what_was_inlined_has_the_line_that_it_was_inlined_at():
+    fault = parse_core_dump(INLINED)
+    assert fault.kind == "Warp Misaligned Address"
+    assert [(f.function, f.file, f.line) for f in fault.frames] == [
+        ("each<Misalignment>", "/ws/include/selftest.h", 65),
+        ("each<Misalignment>", "selftest.cuh", 14),
+    ]
+    assert find_operand(INLINED) == (6, 0)
+
+
+def test_a_failed_assertion_is_an_exception_too():
+    text = INLINED.replace("CUDA Exception: Warp Misaligned Address", "Assertion failed.")
+    assert parse_core_dump(text).kind == "Assertion failed"
+
+
 def test_a_dump_gives_kernel_block_thread_and_the_faulting_line():
     fault = parse_core_dump(DUMPED)
     assert (fault.kind, fault.tool) == ("Warp Illegal Address", "GPU core dump")

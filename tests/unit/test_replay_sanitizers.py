@@ -8,6 +8,7 @@ from kernlib.replay._compute_sanitizer import (
 )
 from kernlib.replay._sanitizers import (
     read_address_sanitizer,
+    read_device_assertion,
     read_thread_sanitizer,
     read_undefined,
 )
@@ -260,3 +261,24 @@ def test_printed_reports_say_what_was_accessed():
     assert fault.region == (0x7F7BCA800000, 0x7F7BCA801000)
     assert fault.frames[0].function == "load(const float *)"
     assert "and Read access at sumKernel" in read_compute_sanitizer_text(RACECHECK).text
+
+
+ASSERTION = (
+    "/ws/generated/selftest-cuda/5ab3/include/kernlib/selftest.h:79: void kernlib::selftest::"
+    "Assertion::operator()(signed long) const: block: [0,0,0], thread: [1,0,0] Assertion "
+    "`indices[i] >= 0 && indices[i] < rows` failed.\n"
+)
+
+
+def test_a_failed_assertion_of_a_kernel_tells_its_line_and_thread():
+    """It is printed by every build, release too."""
+    fault = read_device_assertion(f"noise\n{ASSERTION}{ASSERTION}Traceback\n")
+    assert (fault.text, fault.thread) == (
+        "Assertion `indices[i] >= 0 && indices[i] < rows` failed",
+        "block (0,0,0) thread (1,0,0)",
+    )
+    (frame,) = fault.frames
+    assert frame.file.endswith("include/kernlib/selftest.h")
+    assert (frame.line, fault.count) == (79, 2)
+    assert frame.function == "void kernlib::selftest::Assertion::operator()(signed long) const"
+    assert read_device_assertion("k.cc:3: int main(): Assertion `x` failed.\n") is None
