@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernlib.replay._address import explain
-from kernlib.replay._protocol import Built, Compared, Found, Here, Noted, Placed
-from kernlib.replay._report import Argument, Attempt, BuildLine, CallReport
+from kernlib.replay._protocol import Built, Compared, Diagnosed, Found, Here, Noted, Placed
+from kernlib.replay._report import (
+    Argument,
+    Attempt,
+    BuildLine,
+    CallReport,
+    Finding,
+    Judgement,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,6 +77,7 @@ def parts_of(report: CallReport, outcomes: Sequence[Outcome], decided: Outcome) 
     notes += [run.end.fault.note for run in runs if run.end.fault and run.end.fault.note]
     fault = lined.end.fault if lined else (runs[0].end.fault if runs else None)
     found = [e for run in runs[:1] for e in _of(run, Found) if isinstance(e, Found)]
+    judged = [e for run in runs[:1] for e in _of(run, Diagnosed) if isinstance(e, Diagnosed)]
     compared = [e for run in runs[:1] for e in _of(run, Compared) if isinstance(e, Compared)]
     return msgspec.structs.replace(
         report,
@@ -78,7 +86,8 @@ def parts_of(report: CallReport, outcomes: Sequence[Outcome], decided: Outcome) 
         fault=fault.text if fault else "",
         where=fault.thread if fault else "",
         target=target_of(aimed),
-        findings=[Argument(event.argument, event.message) for event in found],
+        diagnosis=next((Judgement(e.answer, e.confidence, e.text) for e in judged), None),
+        findings=[Finding(event.argument, event.message, event.origin) for event in found],
         builds=[_build_line(event) for event in unique.values()],
         comparisons=[Argument(event.name, _comparison(event)) for event in compared],
         notes=list(dict.fromkeys([*report.notes, *notes])),

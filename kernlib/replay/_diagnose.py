@@ -31,6 +31,7 @@ __all__ = [
     "diagnose",
     "diagnoses_json",
     "diagnosis_text",
+    "judge_step",
 ]
 
 SCHEMA = 1
@@ -95,6 +96,11 @@ def diagnose(capsule: Path, packages: Sequence[str] = ()) -> Diagnosis:
         api = api_of(step, packages)
     except (RegistryError, NotReplayableError) as error:
         return _concluded(step, "unknown", "none", str(error), problem=str(error))
+    return judge_step(api, step)
+
+
+def judge_step(api: Api, step: Step) -> Diagnosis:
+    """Evaluate what an api declares on the arguments of one of its recorded calls."""
     outcomes = evaluate(api.checks, RecordedValues(api, step))
     findings = [
         Broken(found.argument, found.message, _origin(api, step, found.argument))
@@ -102,7 +108,7 @@ def diagnose(capsule: Path, packages: Sequence[str] = ()) -> Diagnosis:
         for found in outcome.findings
     ]
     rows = [Precondition(label(one.check), one.state, one.reason) for one in outcomes]
-    answer, confidence, reason = _judge(call, outcomes)
+    answer, confidence, reason = _judge(step.call, outcomes)
     done = _concluded(step, answer, confidence, reason)
     return msgspec.structs.replace(done, findings=findings, preconditions=rows)
 

@@ -18,6 +18,7 @@ __all__ = [
     "BuildFailed",
     "Built",
     "Compared",
+    "Diagnosed",
     "Event",
     "EventLog",
     "Found",
@@ -65,10 +66,22 @@ class Stage(msgspec.Struct, frozen=True, tag_field="event", tag="stage"):
 
 
 class Found(msgspec.Struct, frozen=True, tag_field="event", tag="found"):
-    """A declared precondition does not hold for a recorded argument."""
+    """A declared precondition does not hold for a recorded argument.
+
+    ``origin`` says which recorded call wrote the argument, if that is known.
+    """
 
     argument: str
     message: str
+    origin: str = ""
+
+
+class Diagnosed(msgspec.Struct, frozen=True, tag_field="event", tag="diagnosed"):
+    """What the recorded arguments say of "bad input or kernel bug?", before anything runs."""
+
+    answer: str
+    confidence: str
+    text: str
 
 
 class Noted(msgspec.Struct, frozen=True, tag_field="event", tag="noted"):
@@ -194,6 +207,7 @@ class Compared(msgspec.Struct, frozen=True, tag_field="event", tag="compared"):
 Event = (
     Stage
     | Found
+    | Diagnosed
     | Noted
     | Built
     | BuildFailed

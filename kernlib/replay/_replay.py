@@ -24,7 +24,7 @@ from kernlib.replay._machine import machine_differences, machine_text, still_run
 from kernlib.replay._protocol import Request
 from kernlib.replay._report import Argument, CallReport, Report
 from kernlib.replay._run import run_child
-from kernlib.replay._rungs import ladder_of, line_rungs, rung_named, single
+from kernlib.replay._rungs import as_asked, ladder_of, line_rungs, rung_named, single
 from kernlib.replay._table import live_table
 from kernlib.replay._tools import tool_named
 from kernlib.replay._verdict import RecordedEnd, Verdict, conclude
@@ -151,23 +151,15 @@ class _Replay:
         return nullcontext(lambda _rung, _attempt: None)
 
     def _rungs(self, recorded: RecordedEnd, where: Where) -> list[Rung]:
-        """Return the rungs to try in turn.
-
-        ``--scratch`` and ``--with-previous`` hold for a single run; of a ladder only the rung
-        ``previous`` runs other calls, and ``poison`` overwrites.
-        """
+        """Return the rungs to try in turn."""
         options = self._options
         if options.rung is not None:
-            rung = rung_named(options.rung, where, options.previous)
+            rungs = [rung_named(options.rung, where)]
         elif options.mode is None and (options.ladder or recorded.crashed):
-            return list(ladder_of(where, options.previous))
+            rungs = list(ladder_of(where))
         else:
-            rung = single(options.mode, where)
-        if options.previous is not None:
-            rung = dataclasses.replace(rung, previous=options.previous)
-        if options.scratch is not None:
-            rung = dataclasses.replace(rung, scratch=options.scratch)
-        return [rung]
+            rungs = [single(options.mode, where)]
+        return as_asked(rungs, previous=options.previous, scratch=options.scratch)
 
     def _outcome(self, call: Call, recorded: RecordedEnd, config: Config, rung: Rung) -> Outcome:
         """Run a rung as often as it is to be repeated."""

@@ -11,6 +11,8 @@ __all__ = [
     "Attempt",
     "BuildLine",
     "CallReport",
+    "Finding",
+    "Judgement",
     "Report",
     "SourceLine",
     "schema_json",
@@ -23,6 +25,22 @@ class Argument(msgspec.Struct, frozen=True):
     """A recorded argument in one line."""
 
     name: str
+    text: str
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """An argument that breaks a declared precondition, and which recorded call wrote it."""
+
+    name: str
+    text: str
+    origin: str = ""
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """Whether it was bad input or a kernel bug: the answer, how sure it is, and why."""
+
+    answer: str
+    confidence: str
     text: str
 
 
@@ -81,7 +99,8 @@ class CallReport(msgspec.Struct, frozen=True):
 
     ``rung`` is the one that decided. ``fault`` is what the rung that names the line says of it,
     ``stack`` its frames in kernel sources, inlined ones too, ``where`` the thread, ``target`` the
-    argument that the fault's address belongs to.
+    argument that the fault's address belongs to. ``diagnosis`` and ``findings`` are of the recorded
+    arguments alone.
     ``machine`` is what this machine is, ``machine_differences`` how it differs from the recorded.
     """
 
@@ -102,7 +121,8 @@ class CallReport(msgspec.Struct, frozen=True):
     fault: str = ""
     where: str = ""
     target: Target | None = None
-    findings: list[Argument] = []
+    diagnosis: Judgement | None = None
+    findings: list[Finding] = []
     builds: list[BuildLine] = []
     comparisons: list[Argument] = []
     machine: str = ""

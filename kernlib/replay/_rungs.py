@@ -9,9 +9,21 @@ from kernlib.config import Mode
 from kernlib.errors import SelectionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kernlib.replay._protocol import Memory, Scratch
 
-__all__ = ["NAMES", "PREVIOUS", "Rung", "Where", "ladder_of", "line_rungs", "rung_named", "single"]
+__all__ = [
+    "NAMES",
+    "PREVIOUS",
+    "Rung",
+    "Where",
+    "as_asked",
+    "ladder_of",
+    "line_rungs",
+    "rung_named",
+    "single",
+]
 
 Where = Literal["cpu", "cuda"]
 #: What stands in front of the child; ``mode`` is what has always stood before a build of that mode.
@@ -78,26 +90,39 @@ _LADDERS: dict[Where, tuple[Rung, ...]] = {
 NAMES = tuple(dict.fromkeys(rung.name for rungs in _LADDERS.values() for rung in rungs))
 
 
-def ladder_of(where: Where, previous: int | None = None) -> tuple[Rung, ...]:
-    """Return all rungs in order; ``previous`` is how many calls that rung runs first."""
-    rungs = _LADDERS[where]
-    if previous is None:
-        return rungs
-    return tuple(
-        replace(rung, previous=previous) if rung.name == "previous" else rung for rung in rungs
-    )
+def ladder_of(where: Where) -> tuple[Rung, ...]:
+    """Return all rungs in order."""
+    return _LADDERS[where]
 
 
-def rung_named(name: str, where: Where, previous: int | None = None) -> Rung:
+def rung_named(name: str, where: Where) -> Rung:
     """Return one rung.
 
     Raises SelectionError for a rung that a call on that kind of device does not have.
     """
-    for rung in ladder_of(where, previous):
+    for rung in ladder_of(where):
         if rung.name == name:
             return rung
     known = ", ".join(rung.name for rung in ladder_of(where))
     raise SelectionError(f"a call on {where} has no rung {name!r}", f"It has {known}")
+
+
+def as_asked(
+    rungs: Iterable[Rung], *, previous: int | None = None, scratch: Scratch | None = None
+) -> list[Rung]:
+    """Return rungs with so many calls first and such scratch; None leaves them as they are.
+
+    What a rung is named for it keeps: ``poison`` poisons.
+    """
+    changed = list(rungs)
+    if previous is not None:
+        changed = [replace(rung, previous=previous) for rung in changed]
+    if scratch is not None:
+        changed = [
+            replace(rung, scratch=scratch) if rung.scratch == "recorded" else rung
+            for rung in changed
+        ]
+    return changed
 
 
 def single(mode: Mode | None, where: Where) -> Rung:

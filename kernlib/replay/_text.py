@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 from kernlib.replay._table import row_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from kernlib.replay._report import Attempt, BuildLine, CallReport, Report, SourceLine
+    from kernlib.replay._report import (
+        Attempt,
+        BuildLine,
+        CallReport,
+        Finding,
+        Report,
+        SourceLine,
+    )
 
 __all__ = ["render_text"]
 
@@ -39,6 +46,13 @@ def _rows(label: str, texts: Iterable[str]) -> list[str]:
         lines += _row(label, text)
         label = ""
     return lines
+
+
+def _findings(findings: Iterable[Finding]) -> Iterator[str]:
+    for finding in findings:
+        yield finding.text
+        if finding.origin:
+            yield finding.origin
 
 
 def _source(source: SourceLine) -> list[str]:
@@ -115,9 +129,9 @@ def _call_text(call: CallReport) -> list[str]:
         lines += _row("at", call.where)
     if call.target is not None:
         lines += _row("address", call.target.text)
-    lines += _rows("argument", [finding.text for finding in call.findings])
-    if call.attempts and call.exit_status >= _FAULTS and not call.findings:
-        lines += _row("argument", "no declared precondition is broken; a kernel bug is possible")
+    if call.diagnosis is not None and (call.exit_status >= _FAULTS or call.findings):
+        lines += _row("diagnosis", call.diagnosis.text)
+    lines += _rows("argument", _findings(call.findings))
     lines += _rows("called with", [f"{row.name} = {row.text}" for row in call.arguments])
     lines += _attempts(call)
     for build in call.builds:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernlib import dump
-from kernlib._checks import run_checks
 from kernlib._facts import devices, versions
 from kernlib.config import Mode, get_config
 from kernlib.errors import (
@@ -32,11 +31,13 @@ from kernlib.replay._apis import api_of, import_apis
 from kernlib.replay._catch import catch_signals
 from kernlib.replay._chain import Step
 from kernlib.replay._coredump import core_dumps
+from kernlib.replay._diagnose import judge_step
 from kernlib.replay._memory import CallMemory
 from kernlib.replay._outcome import compare_outcome
 from kernlib.replay._passing import Passing
 from kernlib.replay._protocol import (
     BuildFailed,
+    Diagnosed,
     EventLog,
     Found,
     Here,
@@ -47,9 +48,9 @@ from kernlib.replay._protocol import (
     Stage,
 )
 from kernlib.replay._rebuild import device_map, rebuild_call
-from kernlib.replay._recorded import RecordedValues
 from kernlib.replay._sequence import sequence_of
 from kernlib.replay._steps import can_compare, compare_items, run_out, step_notes, step_obstacles
+from kernlib.replay._streams import Streams
 from kernlib.replay._used import describe_builds
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class _Worker:
         self._events = events
         self._receivers: dict[int, object] = {}
         self._passing = Passing()
+        self._streams = Streams()
         # As it was recorded, nothing stands between the api and torch.
         watch = get_config().jit_mode is not Mode.RELEASE
         self.memory = CallMemory(request.memory, request.scratch, events, watch=watch)
@@ -119,8 +121,11 @@ class _Worker:
         return _obstacles(step)
 
     def _check(self, api: Api, target: Step) -> None:
-        for finding in run_checks(api.checks, RecordedValues(api, target)):
-            self._events.write(Found(finding.argument, finding.message))
+        judged = judge_step(api, target)
+        for broken in judged.findings:
+            origin = broken.origin.text if broken.origin is not None else ""
+            self._events.write(Found(broken.argument, broken.message, origin))
+        self._events.write(Diagnosed(judged.answer, judged.confidence, judged.text))
 
     def _run_step(self, step: Step, api: Api, devices: dict[str, str], *, last: bool) -> None:
         call, events = step.call, self._events
@@ -137,7 +142,8 @@ class _Worker:
                 events.write(built)
         events.write(Stage("running", call.sequence, call.api))
         self.running = True  # from here on an exception is the api's own
-        with _grad_mode(call.grad_mode), self.memory.running():
+        stream = self._streams.of(call, devices)
+        with stream, _grad_mode(call.grad_mode), self.memory.running():
             ended = run_out(api.function, api.function(*args, **rebuilt.kwargs), call)
         _wait(rebuilt, self._folder)
         self.memory.check()

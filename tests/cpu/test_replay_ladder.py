@@ -8,7 +8,7 @@ import replay_runs as runs
 
 pytestmark = pytest.mark.requires("gxx", "asan")
 
-OVER_READ, ADD_UP, FIRST, FED, COPIED = range(1, 6)
+OVER_READ, ADD_UP, FIRST, FED, COPIED, PUT = range(1, 7)
 SESSION = """
 pool = floats(16, 1)
 faultlib.take_rows(pool, ints(15, 16))
@@ -16,6 +16,7 @@ faultlib.add_up(floats(3), torch.zeros(()))
 rows = faultlib.take_rows(pool, ints(3, 2, 1))
 rows = faultlib.take_rows(rows, ints(1))
 faultlib.take_rows(rows.clone(), ints(0))
+faultlib.put(floats(17), ints(3, 17), floats(2))  # the second lies behind the end
 """
 
 
@@ -57,9 +58,18 @@ def test_an_over_read_by_one_is_seen_by_the_fence_alone(hidden):
     assert (replayed.call["source"]["line"], replayed.call["source"]["text"]) == (line, text)
     assert replayed.call["target"]["argument"] == "pool"
     assert "first byte past the end of pool" in replayed.call["target"]["text"]
-    assert replayed.call["findings"] == [
-        {"name": "pages", "text": "pages[1] = 16, but the pool has 16 rows"}
-    ]
+    assert replayed.findings == [("pages", "pages[1] = 16, but the pool has 16 rows")]
+    assert replayed.call["findings"][0]["origin"].startswith("pages was written by none")
+    judged = replayed.call["diagnosis"]
+    assert (judged["answer"], judged["confidence"]) == ("bad input", "certain")
+
+
+def test_a_write_behind_the_end_that_nothing_faults_at_is_silent_corruption(session):
+    replayed = runs.replay(session, "--call", PUT, "--rung", "fence-end")
+    assert (replayed.status, replayed.verdict) == (14, "silent_corruption")
+    assert "wrote 4 bytes after out, from 0 bytes away on" in replayed.call["reason"]
+    plain = runs.replay(session, "--call", PUT, "--rung", "recorded")
+    assert (plain.status, plain.verdict) == (0, "passed")
 
 
 def test_a_rung_is_repeated_and_its_hits_are_counted(hidden):

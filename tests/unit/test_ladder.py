@@ -3,15 +3,24 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernlib.config import Mode
 from kernlib.errors import SelectionError
 from kernlib.replay import _report
 from kernlib.replay._ladder import Outcome, Run, climb, deciding, overall
-from kernlib.replay._report import Attempt, CallReport, Report, SourceLine, schema_json
+from kernlib.replay._report import (
+    Attempt,
+    CallReport,
+    Finding,
+    Judgement,
+    Report,
+    SourceLine,
+    schema_json,
+)
 from kernlib.replay._run import ChildEnd
-from kernlib.replay._rungs import ladder_of, line_rungs, rung_named, single
+from kernlib.replay._rungs import as_asked, ladder_of, line_rungs, rung_named, single
 from kernlib.replay._table import live_table, row_text
 from kernlib.replay._text import render_text
 from kernlib.replay._tools import Tool
@@ -93,6 +102,13 @@ def test_the_rung_that_names_the_line_runs_on_the_same_memory():
         ("lineinfo", "fence-start"),
         ("debug", "fence-start"),
     ]
+
+
+def test_calls_before_it_and_scratch_hold_for_every_rung():
+    asked = as_asked(ladder_of("cpu"), previous=2, scratch="zeroed")
+    assert {rung.previous for rung in asked} == {2}
+    assert {rung.name for rung in asked if rung.scratch != "zeroed"} == {"poison"}
+    assert as_asked(ladder_of("cuda")) == list(ladder_of("cuda"))
 
 
 def test_a_crash_that_never_comes_back_is_not_reproduced():
@@ -201,6 +217,20 @@ def test_where_nothing_differs_the_text_says_what_the_machine_is():
     assert "  here        same machine kind: torch 2.13\n" in render_text(
         Report("passed", 0, [call])
     )
+
+
+def test_bad_input_is_told_with_how_sure_that_is_and_who_wrote_it():
+    sure = Judgement("bad input", "certain", "bad input (certain: 1 of 3 is broken)")
+    finding = Finding("pages", "pages[1] = 16, but the pool has 16 rows", "pages was written by 2")
+    call = CallReport(
+        "reproduced", 10, "", "s", 7, "norm", "", "c", diagnosis=sure, findings=[finding]
+    )
+    text = render_text(Report("reproduced", 10, [call]))
+    assert "  diagnosis   bad input (certain: 1 of 3 is broken)\n" in text
+    assert "  argument    pages[1] = 16, but the pool has 16 rows\n" in text
+    assert "\n              pages was written by 2\n" in text
+    sound = msgspec.structs.replace(call, verdict="passed", exit_status=0, findings=[])
+    assert "diagnosis" not in render_text(Report("passed", 0, [sound]))
 
 
 def test_the_schema_that_is_checked_in_is_that_of_the_report():
