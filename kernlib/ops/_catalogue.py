@@ -5,6 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from kernlib._crash_handler import crash_spec
 from kernlib._native_recorder import recorder_spec
 from kernlib._statistics import statistics_spec
 from kernlib.errors import SelectionError
@@ -28,7 +29,7 @@ def shipped_specs() -> tuple[KernelSpec, ...]:
     for backend in _BACKENDS:
         found += [norm_spec(backend), activation_spec(backend), append_paged_kv_spec(backend)]
         found += [paged_decode_spec(backend, head_dim) for head_dim in SHIPPED_HEAD_DIMS]
-    found += [statistics_spec("cpu"), statistics_spec("cuda"), recorder_spec()]
+    found += [statistics_spec("cpu"), statistics_spec("cuda"), recorder_spec(), crash_spec()]
     return tuple(found)
 
 

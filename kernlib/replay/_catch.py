@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import signal
-from functools import cache
 from typing import TYPE_CHECKING
 
 from kernlib import jit
+from kernlib._crash_handler import crash_spec
 from kernlib.config import Mode, get_config
 from kernlib.errors import KernlibError
 from kernlib.replay._crash import CRASH_FILE, PYTHON_FILE
@@ -16,21 +16,9 @@ from kernlib.replay._crash import CRASH_FILE, PYTHON_FILE
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["catch_signals", "crash_spec"]
+__all__ = ["catch_signals"]
 
 _FATAL = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
-
-
-@cache
-def crash_spec() -> jit.KernelSpec:
-    """Return the spec of the signal handler."""
-    return jit.KernelSpec(
-        name="crash",
-        backend="cpu",
-        root=jit.source_root(),
-        sources=("csrc/crash/binding.cc",),
-        targets=("cpu",),
-    )
 
 
 def catch_signals(folder: Path) -> str:

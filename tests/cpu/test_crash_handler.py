@@ -5,8 +5,8 @@ import signal
 import pytest
 
 from kernlib import jit
+from kernlib._crash_handler import crash_spec
 from kernlib.config import Mode, get_config
-from kernlib.replay._catch import crash_spec
 from kernlib.replay._crash import fault_of_crash
 
 pytestmark = pytest.mark.requires("gxx")

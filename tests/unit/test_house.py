@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "_checks": {"errors"},
     "logging": {"errors", "config", "dump", "ring"},
     "_background": {"errors", "config", "jit"},
+    "_crash_handler": {"jit"},
     "_native_recorder": {"config", "jit", "logging", "_background"},
     "_registry": {"errors", "config", "jit", "_checks"},
     "_facts": {"errors", "config", "jit", "dump"},
@@ -32,8 +33,14 @@ MAY_IMPORT = {
         "errors", "config", "jit", "dump", "logging", "_checks", "_registry", "_facts", "_builds",
         "_native_recorder", "_statistics",
     },
-    "ops": {"errors", "config", "jit", "_checks", "_runtime", "_statistics", "_native_recorder"},
-    "replay": {"errors", "fence", "config", "jit", "dump", "_checks", "_facts", "_registry"},
+    "ops": {
+        "errors", "config", "jit", "_checks", "_runtime", "_statistics", "_native_recorder",
+        "_crash_handler",
+    },
+    "replay": {
+        "errors", "fence", "config", "jit", "dump", "_checks", "_facts", "_registry",
+        "_crash_handler",
+    },
     "selftest": {
         "errors", "config", "jit", "dump", "_checks", "_facts", "_registry", "_runtime", "ops",
         "replay",
