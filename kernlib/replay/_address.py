@@ -40,7 +40,8 @@ def explain(fault: Fault, placed: Sequence[Placed], padding: int = 0) -> Target 
     """Return whose address a fault has, or None if the fault has none.
 
     Memory that was placed later counts first: it may stand where an earlier storage was. Of a
-    fault's candidates only one in a fence is told: it cannot but have faulted. ``padding`` is how
+    fault's candidates only one in a fence is told, as a guess: it is what a register held when the
+    thread was stopped, some instructions after the fault. ``padding`` is how
     many bytes a tool keeps free around each storage: as good as a fence to know whose they are.
     """
     address = fault.address
@@ -70,7 +71,9 @@ def _among(there: Sequence[Placed], candidates: Iterable[tuple[int, str]]) -> Ta
     for address, thread in candidates:
         place = _first(there, address, fence=True)
         if place is not None and _first(there, address, fence=False) is None:
-            return msgspec.structs.replace(_beside(place, address, certain=True), thread=thread)
+            beside = _beside(place, address, certain=True)
+            text = f"{beside.text}; a guess: a register held that address after the fault"
+            return msgspec.structs.replace(beside, text=text, thread=thread, certain=False)
     return None
 
 

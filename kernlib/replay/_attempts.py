@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from kernlib.replay._address import Target
     from kernlib.replay._ladder import Outcome, Run
     from kernlib.replay._protocol import Event
+    from kernlib.replay._run import ChildEnd
+    from kernlib.replay._tools import Tool
 
-__all__ = ["attempt_of", "here_of", "parts_of"]
+__all__ = ["attempt_of", "here_of", "parts_of", "target_of"]
 
 _LOG_TAIL = 4000
 
@@ -31,12 +33,12 @@ def _of(run: Run | None, kind: type) -> Iterator[Event]:
     return (event for event in (run.end.events if run else ()) if isinstance(event, kind))
 
 
-def target_of(run: Run | None) -> Target | None:
-    """Return which argument the address of a run's fault belongs to."""
-    if run is None or run.end.fault is None:
+def target_of(end: ChildEnd, tool: Tool) -> Target | None:
+    """Return which argument the address of a child's fault belongs to."""
+    if end.fault is None:
         return None
-    placed = [e for e in _of(run, Placed) if isinstance(e, Placed)]
-    return explain(run.end.fault, placed, run.tool.padding)
+    placed = [event for event in end.events if isinstance(event, Placed)]
+    return explain(end.fault, placed, tool.padding)
 
 
 def attempt_of(outcome: Outcome, device: str, mode: str) -> Attempt:
@@ -48,7 +50,7 @@ def attempt_of(outcome: Outcome, device: str, mode: str) -> Attempt:
     return Attempt(
         rung.name, rung.about, mode, run.tool.name, device, conclusion.verdict.word,
         conclusion.reason, round(outcome.seconds, 3), outcome.hits, len(outcome.runs),
-        run.source, target_of(run), run.end.log[-_LOG_TAIL:],
+        run.source, run.target, run.end.log[-_LOG_TAIL:],
     )  # fmt: skip
 
 
@@ -69,7 +71,8 @@ def parts_of(report: CallReport, outcomes: Sequence[Outcome], decided: Outcome) 
     runs = [one.telling for one in told if one.telling is not None]
     lined = next((run for run in runs if run.source and run.source.certain), None)
     lined = lined or next((run for run in runs if run.source), None)
-    aimed = next((run for run in runs if (t := target_of(run)) and t.certain), None) or lined
+    aimed = next((run for run in runs if run.target and run.target.certain), None)
+    aimed = aimed or next((run for run in runs if run.target), None) or lined
     builds = [e for run in runs for e in _of(run, Built) if isinstance(e, Built)]
     unique = {build.key: build for build in builds}
     notes = [e.text for run in runs for e in _of(run, Noted) if isinstance(e, Noted)]
@@ -85,7 +88,7 @@ def parts_of(report: CallReport, outcomes: Sequence[Outcome], decided: Outcome) 
         stack=list(lined.stack) if lined else [],
         fault=fault.text if fault else "",
         where=fault.thread if fault else "",
-        target=target_of(aimed),
+        target=aimed.target if aimed else None,
         diagnosis=next((Judgement(e.answer, e.confidence, e.text) for e in judged), None),
         findings=[Finding(event.argument, event.message, event.origin) for event in found],
         builds=[_build_line(event) for event in unique.values()],

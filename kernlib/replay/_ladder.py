@@ -10,6 +10,7 @@ from kernlib.replay._verdict import Conclusion, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from kernlib.replay._address import Target
     from kernlib.replay._report import SourceLine
     from kernlib.replay._run import ChildEnd
     from kernlib.replay._rungs import Rung
@@ -43,6 +44,7 @@ class Run:
     conclusion: Conclusion
     source: SourceLine | None = None
     stack: tuple[str, ...] = ()
+    target: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,12 @@ class Outcome:
         return source is not None and source.certain
 
     @property
+    def has_target(self) -> bool:
+        """Whether it says for certain whose the fault's address is."""
+        target = self.telling.target if self.telling is not None else None
+        return target is not None and target.certain
+
+    @property
     def seconds(self) -> float:
         """How long its children took, all together."""
         return sum(run.end.seconds for run in self.runs)
@@ -83,11 +91,11 @@ def climb(
     rungs: Sequence[Rung],
     recorded: RecordedEnd,
     run: Callable[[Rung], Outcome],
-    lines: Callable[[Rung], Sequence[Rung]],
+    lines: Callable[[Outcome], Sequence[Rung]],
 ) -> Iterator[Outcome]:
     """Yield what each rung shows, up to the first that shows the end that is looked for.
 
-    If that one names no line, the rungs that ``lines`` gives for it follow until one does.
+    Then the rungs that ``lines`` gives for that outcome follow until one names the line.
     """
     seen: dict[str, Outcome] = {}
     for rung in rungs:
@@ -97,8 +105,8 @@ def climb(
         outcome = seen[rung.name] = run(rung)
         yield outcome
         if shows(recorded, outcome.verdict):
-            if not outcome.has_line and outcome.verdict is not Verdict.MISMATCH:
-                yield from _to_the_line(lines(rung), run)
+            if outcome.verdict is not Verdict.MISMATCH:
+                yield from _to_the_line(lines(outcome), run)
             return
         if rung.as_recorded and outcome.verdict in _HOPELESS:
             return

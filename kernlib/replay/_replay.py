@@ -15,7 +15,7 @@ import msgspec
 from kernlib import dump, jit
 from kernlib.config import Mode
 from kernlib.errors import CapsuleError
-from kernlib.replay._attempts import attempt_of, here_of, parts_of
+from kernlib.replay._attempts import attempt_of, here_of, parts_of, target_of
 from kernlib.replay._child_config import child_config
 from kernlib.replay._describe import arguments_of, recorded_end_text
 from kernlib.replay._ladder import Outcome, Run, climb, deciding, overall, shows
@@ -130,9 +130,15 @@ class _Replay:
         rungs = self._rungs(recorded, where)
         outcomes: list[Outcome] = []
 
-        def lines(found: Rung) -> list[Rung]:
-            one = len(rungs) == 1
-            return [] if one else line_rungs(found, where)
+        def lines(found: Outcome) -> list[Rung]:
+            if len(rungs) == 1:
+                return []
+            wanted = line_rungs(found.rung, where)
+            if not found.has_line:
+                return wanted
+            # A core dump names the line at a fence, but no address.
+            whose = where == "cuda" and found.rung.memory != "plain" and not found.has_target
+            return wanted[:1] if whose else []
 
         with self._shown(len(rungs)) as tell:
 
@@ -184,7 +190,8 @@ class _Replay:
             stack = tuple(stack_text(end.fault, generated)) if end.fault else ()
             if source is not None and not on_cuda and config.jit_mode in _OPTIMISED:
                 source = msgspec.structs.replace(source, certain=False)
-            runs.append(Run(tool, end, conclude(recorded, end, call.sequence), source, stack))
+            concluded = conclude(recorded, end, call.sequence)
+            runs.append(Run(tool, end, concluded, source, stack, target_of(end, tool)))
             if runs[-1].conclusion.verdict in {Verdict.NOT_REPLAYABLE, Verdict.BUILD_FAILED}:
                 break  # the next would end in the same way
         hits = [run for run in runs if shows(recorded, run.conclusion.verdict)]

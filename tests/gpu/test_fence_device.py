@@ -126,16 +126,16 @@ def test_a_fence_makes_it_an_illegal_access_at_full_speed(child, place, memory, 
     ],
     ids=["end", "start"],
 )
-def test_the_registers_in_a_core_dump_name_argument_and_thread(child, place, memory, text):
-    """Without a tool nobody tells the address: it is in the registers of the thread."""
+def test_the_registers_in_a_core_dump_name_the_argument_or_none(child, place, memory, text):
+    """Without a tool the address is at best in a register; it is told as a guess."""
     if find_cuda_gdb() is None:
         pytest.skip("cuda-gdb is neither on PATH nor in /usr/local/cuda")
     ran = child(place, memory, Mode.LINEINFO)
     assert ran.fault.candidates, (ran.fault, ran.end.log)
-    assert ran.target is not None, ran.fault
-    assert ran.target.text.endswith(text)
-    assert ran.target.certain
-    assert ran.target.thread.startswith("block (")
+    assert ran.fault.thread.startswith("block (")
+    if ran.target is not None:  # unless the instructions after it have changed the register
+        assert text in ran.target.text
+        assert not ran.target.certain
 
 
 @pytest.mark.requires("compute-sanitizer")

@@ -65,6 +65,20 @@ def test_an_over_read_that_plain_memory_hides_faults_at_the_fence(session):
     assert "recorded, the call returned; replayed: " in replayed.call["reason"]
 
 
+@pytest.mark.requires("compute-sanitizer")
+def test_the_ladder_names_whose_fence_it_was_and_the_line(session):
+    replayed = runs.replay(session, "--call", OVER_READ, "--ladder")
+    shown = [(row["rung"], row["verdict"]) for row in replayed.call["attempts"]]
+    assert shown[:3] == [
+        ("recorded", "passed"), ("blocking", "passed"), ("fence-end", "different_fault"),
+    ]  # fmt: skip
+    assert shown[3:] == [("memcheck", "different_fault")]
+    target = replayed.call["target"]
+    assert (target["argument"], target["certain"]) == ("pool", True)
+    assert replayed.call["source"]["line"] == runs.fault_line("read-past-pool")[0]
+    assert replayed.call["where"].startswith("block (")
+
+
 def test_the_crash_has_its_line_at_the_end_of_the_ladder(crashed):
     replayed = runs.replay(crashed)
     assert (replayed.status, replayed.call["rung"]) == (10, "recorded"), replayed.call

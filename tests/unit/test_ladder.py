@@ -46,7 +46,9 @@ def climbed(recorded, shown, where="cpu", lines=("address",)):
         verdict, line = shown.get(rung.name, (quiet, False))
         return outcome(rung, verdict, line=line)
 
-    def named(_found):
+    def named(found):
+        if found.has_line:
+            return []
         return [rung_named(name, where) for name in lines]
 
     return list(climb(ladder_of(where), recorded, run, named))
