@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import msgspec
 from kernlib import dump, jit
 from kernlib.config import Mode
 from kernlib.errors import CapsuleError
+from kernlib.replay._ahead import Ahead, affordable
 from kernlib.replay._attempts import attempt_of, here_of, parts_of, target_of
 from kernlib.replay._child_config import child_config
 from kernlib.replay._describe import arguments_of, recorded_end_text
@@ -140,11 +141,17 @@ class _Replay:
             whose = where == "cuda" and found.rung.memory != "plain" and not found.has_target
             return wanted[:1] if whose else []
 
-        with self._shown(len(rungs)) as tell:
+        def now(rung: Rung) -> Outcome:
+            return self._outcome(call, recorded, config, rung)
+
+        with self._shown(len(rungs)) as tell, closing(Ahead(now)) as ahead:
+            # A crash that comes back at once wants its line next.
+            if len(rungs) > 1 and recorded.crashed and affordable(call):
+                ahead.start(line_rungs(rungs[0], where)[0])
 
             def run(rung: Rung) -> Outcome:
                 tell(rung.name, None)
-                return self._outcome(call, recorded, config, rung)
+                return ahead.outcome(rung)
 
             for outcome in climb(rungs, recorded, run, lines):
                 outcomes.append(outcome)

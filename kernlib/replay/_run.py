@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
     from kernlib.replay._protocol import Event, Request
     from kernlib.replay._tools import Tool
 
-__all__ = ["ChildEnd", "run_child"]
+__all__ = ["ChildEnd", "run_child", "stop_child"]
+
+#: The child that each thread of this process waits for.
+_children: dict[int, subprocess.Popen[bytes]] = {}
 
 _READERS = (
     read_address_sanitizer,
@@ -125,11 +129,20 @@ def _fault_of(log: str, tool: Tool, events: Sequence[Event], folder: Path) -> Fa
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
     """End a child that still runs and its group: a sanitizer may stand between us and it."""
-    if child.poll() is not None:
-        return
+    if child.poll() is None:
+        _kill(child)
+        child.wait()
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+
+
+def stop_child(thread: int) -> None:
+    """End the child that a thread waits for, if it has one."""
+    if (child := _children.get(thread)) is not None:
+        _kill(child)
 
 
 def run_child(
@@ -156,12 +169,14 @@ def run_child(
             command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=subprocess.STDOUT,
             env=environment, start_new_session=True,
         )  # fmt: skip
+        _children[threading.get_ident()] = child
         timed_out = False
         try:
             child.wait(timeout)
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
+            del _children[threading.get_ident()]
             _stop(child)
     log = (folder / "child.log").read_text(encoding="utf-8", errors="replace")
     events = read_events(folder / "events.jsonl")
