@@ -79,8 +79,9 @@ def parts_of(report: CallReport, outcomes: Sequence[Outcome], decided: Outcome) 
     notes += [run.tool.missing for run in runs if run.tool.missing]
     notes += [run.end.fault.note for run in runs if run.end.fault and run.end.fault.note]
     fault = lined.end.fault if lined else (runs[0].end.fault if runs else None)
-    found = [e for run in runs[:1] for e in _of(run, Found) if isinstance(e, Found)]
-    judged = [e for run in runs[:1] for e in _of(run, Diagnosed) if isinstance(e, Diagnosed)]
+    every = [run for one in outcomes for run in one.runs[:1]]
+    found = [e for run in every for e in _of(run, Found) if isinstance(e, Found)]
+    judged = [e for run in every for e in _of(run, Diagnosed) if isinstance(e, Diagnosed)]
     compared = [e for run in runs[:1] for e in _of(run, Compared) if isinstance(e, Compared)]
     return msgspec.structs.replace(
         report,

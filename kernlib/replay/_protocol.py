@@ -45,7 +45,8 @@ class Request(msgspec.Struct, frozen=True):
     """Which call to run, and how.
 
     ``memory`` says on what memory its storages lie, ``scratch`` what its declared outputs and
-    workspaces hold before it, ``previous`` how many recorded calls before it run first.
+    workspaces hold before it, ``previous`` how many recorded calls before it run first. ``judge``
+    asks for what the api declares of its arguments to be evaluated as well.
     """
 
     capsule: str
@@ -55,6 +56,7 @@ class Request(msgspec.Struct, frozen=True):
     memory: Memory = "plain"
     scratch: Scratch = "recorded"
     previous: int = 0
+    judge: bool = True
 
 
 class Stage(msgspec.Struct, frozen=True, tag_field="event", tag="stage"):

@@ -24,7 +24,7 @@ from kernlib.replay._locate import locate, stack_text
 from kernlib.replay._machine import machine_differences, machine_text, still_running
 from kernlib.replay._protocol import Request
 from kernlib.replay._report import Argument, CallReport, Report
-from kernlib.replay._run import run_child
+from kernlib.replay._run import by_tool, run_child
 from kernlib.replay._rungs import as_asked, ladder_of, line_rungs, rung_named, single
 from kernlib.replay._table import live_table
 from kernlib.replay._tools import tool_named
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from kernlib.dump import Call, CallEntry, Session
     from kernlib.replay._protocol import Scratch
     from kernlib.replay._report import Attempt
-    from kernlib.replay._run import ChildEnd
     from kernlib.replay._rungs import Rung, Where
     from kernlib.replay._select import Selection
 
@@ -112,6 +111,7 @@ class _Replay:
         self._options = options
         self._scratch = options.keep or scratch
         self._notes = list(selection.notes)
+        self._judging = ""  # the rung whose child judges the arguments: once is enough
         if entry.status == "started" and (alive := still_running(session)) is not None:
             self._notes.append(alive)
 
@@ -129,6 +129,7 @@ class _Replay:
             return self._refusal(str(error))
         where: Where = "cuda" if _on_cuda(call, self._options.device) else "cpu"
         rungs = self._rungs(recorded, where)
+        self._judging = rungs[0].name
         outcomes: list[Outcome] = []
 
         def lines(found: Outcome) -> list[Rung]:
@@ -188,10 +189,10 @@ class _Replay:
             request = Request(
                 str(self._entry.path.absolute()), list(self._options.packages),
                 self._options.device, memory=rung.memory, scratch=rung.scratch,
-                previous=rung.previous,
+                previous=rung.previous, judge=rung.name == self._judging,
             )  # fmt: skip
             end = run_child(request, config, tool, folder=folder, timeout=self._options.timeout)
-            end = _by_tool(end, rung.tool)
+            end = by_tool(end, rung.tool)
             generated = jit.generated_dir(config)
             source = locate(end.fault, generated) if end.fault else None
             stack = tuple(stack_text(end.fault, generated)) if end.fault else ()
@@ -266,13 +267,6 @@ class _Replay:
         if self._options.keep is None and report.exit_status:
             commands.append(f"{base} --keep replay-files")
         return commands
-
-
-def _by_tool(end: ChildEnd, tool: str) -> ChildEnd:
-    """Name the tool of compute-sanitizer that spoke: it decides whether a finding is a crash."""
-    if end.fault is None or end.fault.tool != "compute-sanitizer":
-        return end
-    return dataclasses.replace(end, fault=dataclasses.replace(end.fault, tool=tool))
 
 
 def _recorded_mode(call: Call, path: Path) -> Mode:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kernlib.replay._protocol import Event, Request
     from kernlib.replay._tools import Tool
 
-__all__ = ["ChildEnd", "run_child", "stop_child"]
+__all__ = ["ChildEnd", "by_tool", "run_child", "stop_child"]
 
 #: The child that each thread of this process waits for.
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -195,3 +195,10 @@ def run_child(
         time.monotonic() - begin,
         log,
     )
+
+
+def by_tool(end: ChildEnd, tool: str) -> ChildEnd:
+    """Name the tool of compute-sanitizer that spoke: it decides whether a finding is a crash."""
+    if end.fault is None or end.fault.tool != "compute-sanitizer":
+        return end
+    return replace(end, fault=replace(end.fault, tool=tool))
