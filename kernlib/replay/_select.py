@@ -99,6 +99,8 @@ def _suspects(session: Path, entries: list[CallEntry], notes: tuple[str, ...]) -
         if others:
             notes += (f"also running when the process ended: {', '.join(others)}",)
         why = "it was still running when its process ended"
+        if inner[-1].finished_at is not None:
+            why = "it left the device in error"
         return Selection(session, (inner[-1],), why, notes)
     raised = [entry for entry in entries if entry.status == "raised"]
     if raised:

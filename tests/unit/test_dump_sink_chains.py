@@ -8,6 +8,7 @@ import torch
 from recording_samples import Recording
 
 from kernlib import dump
+from kernlib.replay._select import select
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered\nCompile with TORCH_USE_CUDA_DSA"
 
@@ -280,6 +281,9 @@ def test_a_device_lost_by_a_call_leaves_it_the_suspect(recording, monkeypatch, c
     assert call.device_error == ILLEGAL.splitlines()[0]
     (warning,) = caplog.messages
     assert "call 2 (torch_add) left the device in error: CUDA error: an illegal" in warning
+    chosen = select(recording.session)
+    assert [entry.sequence for entry in chosen.calls] == [2]
+    assert chosen.why == "it left the device in error"
     assert len(open_lines(recording)) == 4, "lines go on"
 
 
