@@ -111,6 +111,7 @@ class _Replay:
         self._options = options
         self._scratch = options.keep or scratch
         self._notes = list(selection.notes)
+        self._used: set[str] = set()
         self._judging = ""  # the rung whose child judges the arguments: once is enough
         if entry.status == "started" and (alive := still_running(session)) is not None:
             self._notes.append(alive)
@@ -207,8 +208,11 @@ class _Replay:
         return Outcome(rung, tuple(runs), telling, len(hits))
 
     def _folder(self, call: Call, rung: Rung, at: int) -> Path:
-        again = f"-{at + 1}" if at else ""
-        folder = self._scratch / f"call-{call.sequence}-{rung.name}{again}"
+        name = f"call-{call.sequence}-{rung.name}" + (f"-{at + 1}" if at else "")
+        while name in self._used:  # by the same rung on other memory, which may still run
+            name += "-again"
+        self._used.add(name)
+        folder = self._scratch / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder

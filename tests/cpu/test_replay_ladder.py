@@ -64,6 +64,22 @@ def test_an_over_read_by_one_is_seen_by_the_fence_alone(hidden):
     assert (judged["answer"], judged["confidence"]) == ("bad input", "certain")
 
 
+def test_children_of_one_rung_on_different_memory_have_folders_of_their_own(hidden, tmp_path):
+    """The sanitizer's child that is begun at once, and the one for the fence that faulted."""
+    kept = tmp_path / "kept"
+    done = runs.command(hidden, "--import", "faultlib", "--keep", str(kept))
+    assert done.returncode == 10, done.stdout + done.stderr
+    memory = {
+        path.name: json.loads((path / "request.json").read_text()).get("memory", "plain")
+        for path in kept.glob("call-1-*")
+    }
+    fenced = [name for name, kind in memory.items() if kind == "fence-end"]
+    assert sorted(name.removeprefix("call-1-").split("-again")[0] for name in fenced) == [
+        "address", "fence-end",
+    ]  # fmt: skip
+    assert set(memory.values()) == {"plain", "fence-end"}
+
+
 def test_a_write_behind_the_end_that_nothing_faults_at_is_silent_corruption(session):
     replayed = runs.replay(session, "--call", PUT, "--rung", "fence-end")
     assert (replayed.status, replayed.verdict) == (14, "silent_corruption")
