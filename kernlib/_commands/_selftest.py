@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _MOST_JOBS = 4
+_NONE_APPLIES = 3  # nothing was shown, so it is no success
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +27,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="plant known faults on this machine and print which of them are named",
         description="Plant known faults at known lines, each in processes of its own, record and "
         "replay them, and print which mechanism named the call, the argument and the line. "
-        "Exit status 1 if a fault that applies here was not named as planted.",
+        "Exit status 1 if a fault that applies here was not named as planted, 3 if none applies.",
     )
     add = parser.add_argument
     add("--only", metavar="NAME", action="append", default=[], help="plant only this fault")
@@ -74,7 +75,10 @@ def _run(arguments: argparse.Namespace) -> int:
     rows = _told(runs, devices, settings, quiet=arguments.json)
     if arguments.json:
         _print_json(rows)
-    return int(any(row.outcome == "missed" for row in rows))
+    outcomes = {row.outcome for row in rows}
+    if "missed" in outcomes:
+        return 1
+    return 0 if "named" in outcomes else _NONE_APPLIES
 
 
 def _told(runs: Sequence[Run], devices: int, settings: Settings, *, quiet: bool) -> list[Row]:
