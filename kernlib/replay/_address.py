@@ -42,7 +42,7 @@ def explain(fault: Fault, placed: Sequence[Placed], padding: int = 0) -> Target 
     Memory that was placed later counts first: it may stand where an earlier storage was. Of a
     fault's candidates only one in a fence is told, as a guess: it is what a register held when the
     thread was stopped, some instructions after the fault. ``padding`` is how
-    many bytes a tool keeps free around each storage: as good as a fence to know whose they are.
+    many bytes a tool keeps free beside each storage: near one storage alone, an address is its.
     """
     address = fault.address
     there = [place for place in reversed(placed) if place.nbytes and place.address]
@@ -52,8 +52,12 @@ def explain(fault: Fault, placed: Sequence[Placed], padding: int = 0) -> Target 
         return None
     if (place := _first(there, address, fence=False)) is not None:
         return _within(place, address, fault.size)
-    if (place := _first(there, address, fence=True, padding=padding)) is not None:
+    if (place := _first(there, address, fence=True)) is not None:
         return _beside(place, address, certain=True)
+    if padding and fault.region is None:
+        near = [place for place in there if _gap(place, address) < padding]
+        if len({place.address for place in near}) == 1:
+            return _beside(near[0], address, certain=True)
     if fault.region is not None and _distance(fault.region, address) < _REACH:
         return _in_block(there, address, fault.region)
     return _near(there, address)
@@ -77,14 +81,11 @@ def _among(there: Sequence[Placed], candidates: Iterable[tuple[int, str]]) -> Ta
     return None
 
 
-def _first(
-    there: Iterable[Placed], address: int, *, fence: bool, padding: int = 0
-) -> Placed | None:
+def _first(there: Iterable[Placed], address: int, *, fence: bool) -> Placed | None:
     """Return the storage that holds an address, or whose padding or fence does."""
     for place in there:
-        guard = max(place.guard, padding)
-        before = place.before + guard if fence else 0
-        after = place.after + guard if fence else 0
+        before = place.before + place.guard if fence else 0
+        after = place.after + place.guard if fence else 0
         if place.address - before <= address < place.address + place.nbytes + after:
             return place
     return None

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from kernlib._facts import cpus
+from kernlib.replay._protocol import Refused
 from kernlib.replay._run import stop_child
+from kernlib.replay._verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,14 @@ def affordable(call: Call) -> bool:
     """Return whether a second child can run beside the first without being in its way."""
     held = sum(storage.nbytes for storage in call.storages)
     return len(cpus()) > 1 and held <= _MOST_BYTES
+
+
+def _is_spoilt(shown: Outcome, *, beside: bool) -> bool:
+    """Return whether a rung may have ended as it did for want of room or time."""
+    if shown.telling is None or any(isinstance(e, Refused) for e in shown.telling.end.events):
+        return False
+    late = beside and shown.verdict is Verdict.TIMED_OUT
+    return late or shown.verdict is Verdict.NOT_REPLAYABLE
 
 
 class Ahead:
@@ -50,9 +60,17 @@ class Ahead:
         return self._run(rung)
 
     def outcome(self, rung: Rung) -> Outcome:
-        """Return what a rung showed; it is run now unless it was begun with."""
+        """Return what a rung showed; it is run now unless it was begun with.
+
+        One that did not come to its end beside another is run once more, alone.
+        """
         begun = self._begun.get(rung)
-        return self._run(rung) if begun is None else begun.result()
+        shown = self._run(rung) if begun is None else begun.result()
+        if self._begun and _is_spoilt(shown, beside=begun is not None):
+            self.close()
+            self._begun.clear()
+            return self._run(rung)
+        return shown
 
     def close(self) -> None:
         """Stop what nobody has asked for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernlib.replay._address import explain
-from kernlib.replay._protocol import Built, Compared, Diagnosed, Found, Here, Noted, Placed
+from kernlib.replay._protocol import Built, Compared, Diagnosed, Found, Here, Noted, Placed, Stage
 from kernlib.replay._report import (
     Argument,
     Attempt,
@@ -33,12 +33,29 @@ def _of(run: Run | None, kind: type) -> Iterator[Event]:
     return (event for event in (run.end.events if run else ()) if isinstance(event, kind))
 
 
-def target_of(end: ChildEnd, tool: Tool) -> Target | None:
-    """Return which argument the address of a child's fault belongs to."""
+def target_of(end: ChildEnd, tool: Tool, call: int) -> Target | None:
+    """Return which argument of call number ``call`` the address of a child's fault belongs to.
+
+    Memory of calls that ran before it is told as theirs.
+    """
     if end.fault is None:
         return None
-    placed = [event for event in end.events if isinstance(event, Placed)]
+    placed, stage = [], None
+    for event in end.events:
+        if isinstance(event, Stage):
+            stage = event
+        elif isinstance(event, Placed):
+            other = stage is not None and stage.call != call
+            placed.append(_named(event, f" of call {stage.call}") if stage and other else event)
     return explain(end.fault, placed, tool.padding)
+
+
+def _named(placed: Placed, whose: str) -> Placed:
+    import msgspec
+
+    replace = msgspec.structs.replace
+    views = tuple(replace(view, path=view.path + whose) for view in placed.views)
+    return replace(placed, views=views)
 
 
 def attempt_of(outcome: Outcome, device: str, mode: str) -> Attempt:
@@ -69,8 +86,12 @@ def parts_of(report: CallReport, outcomes: Sequence[Outcome], decided: Outcome) 
 
     told = [decided, *(one for one in outcomes if one is not decided and one.has_line)]
     runs = [one.telling for one in told if one.telling is not None]
-    lined = next((run for run in runs if run.source and run.source.certain), None)
-    lined = lined or next((run for run in runs if run.source), None)
+    same = [run for run in runs if run.conclusion.verdict is decided.verdict and run.source]
+    lined = next((run for run in same if run.source and run.source.certain), None)
+    lined = lined or next(iter(same), None) or next((run for run in runs if run.source), None)
+    source = lined.source if lined else None
+    if source is not None and lined not in same:  # the line of something else
+        source = msgspec.structs.replace(source, certain=False)
     aimed = next((run for run in runs if run.target and run.target.certain), None)
     aimed = aimed or next((run for run in runs if run.target), None) or lined
     builds = [e for run in runs for e in _of(run, Built) if isinstance(e, Built)]
@@ -85,7 +106,7 @@ def parts_of(report: CallReport, outcomes: Sequence[Outcome], decided: Outcome) 
     compared = [e for run in runs[:1] for e in _of(run, Compared) if isinstance(e, Compared)]
     return msgspec.structs.replace(
         report,
-        source=lined.source if lined else None,
+        source=source,
         stack=list(lined.stack) if lined else [],
         fault=fault.text if fault else "",
         where=fault.thread if fault else "",

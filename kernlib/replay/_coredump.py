@@ -113,7 +113,9 @@ def _ask(program: str, dump: Path, commands: Iterable[str]) -> str:
     """Return what the debugger answers; a command that fails does not end it."""
     command = [program, "-nx", "-batch", "-ex", f"target cudacore {dump}"]
     command += [part for text in commands for part in ("-ex", text)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", check=False, timeout=_SECONDS
+    )
     return done.stdout + done.stderr
 
 

@@ -29,7 +29,9 @@ PYTHON_FILE = "python.txt"
 
 _MOST_FRAMES = 32
 _ADDR2LINE_SECONDS = 60
-_FACT = re.compile(r"^(signal|code|address|access|pc|frame) (\S+)$")
+_FACT = re.compile(
+    r"^(?:(signal|code) (-?\d{1,9})|(address|pc|frame) (0x[0-9a-f]{1,16})|(access) (\w+))$"
+)
 _MAP = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ \d+ +(/.+)$")
 _PYTHON = re.compile(
     r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE
@@ -69,9 +71,10 @@ def parse_crash(text: str) -> Crash | None:
     frames: list[int] = []
     for line in told.splitlines():
         if match := _FACT.match(line):
-            if match[1] == "frame":
-                frames.append(int(match[2], 16))
-            facts[match[1]] = match[2]
+            name, value = (part for part in match.groups() if part is not None)
+            if name == "frame":
+                frames.append(int(value, 16))
+            facts[name] = value
     if "signal" not in facts:
         return None
     address = facts.get("address")
@@ -133,8 +136,9 @@ def _symbols(module: str, offsets: Sequence[int]) -> tuple[dict[int, list[Frame]
     command = ["addr2line", "-C", "-a", "-f", "-i", "-e", module, *(f"{at:#x}" for at in offsets)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=_ADDR2LINE_SECONDS
-        )
+            command, capture_output=True, text=True, errors="replace", check=True,
+            timeout=_ADDR2LINE_SECONDS,
+        )  # fmt: skip
     except FileNotFoundError:
         return {}, "addr2line was not found, so no line can be named; install binutils"
     except (OSError, subprocess.SubprocessError) as error:

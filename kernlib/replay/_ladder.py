@@ -106,7 +106,7 @@ def climb(
         yield outcome
         if shows(recorded, outcome.verdict):
             if outcome.verdict is not Verdict.MISMATCH:
-                yield from _to_the_line(lines(outcome), run)
+                yield from _to_the_line(lines(outcome), run, outcome.verdict)
             return
         if rung.as_recorded and outcome.verdict in _HOPELESS:
             return
@@ -116,11 +116,13 @@ def _ran(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.verdict not in {None, *_HOPELESS}
 
 
-def _to_the_line(rungs: Sequence[Rung], run: Callable[[Rung], Outcome]) -> Iterator[Outcome]:
+def _to_the_line(
+    rungs: Sequence[Rung], run: Callable[[Rung], Outcome], verdict: Verdict | None
+) -> Iterator[Outcome]:
     for rung in rungs:
         outcome = run(rung)
         yield outcome
-        if outcome.has_line:
+        if outcome.has_line and outcome.verdict is verdict:
             return
 
 

@@ -120,7 +120,7 @@ class _Replay:
         """Run the call until a rung shows what was recorded, and report."""
         try:
             call = dump.read_call(self._entry.path)
-            recorded = _recorded_end(call)
+            recorded = RecordedEnd.of(call)
             _recorded_mode(call, self._entry.path)
             config = child_config(
                 self._entry.path, call, self._session,
@@ -148,7 +148,8 @@ class _Replay:
 
         with self._shown(len(rungs)) as tell, closing(Ahead(now)) as ahead:
             # A crash that comes back at once wants its line next.
-            if len(rungs) > 1 and recorded.crashed and affordable(call):
+            once = self._options.repeat == 1
+            if len(rungs) > 1 and recorded.crashed and once and affordable(call):
                 ahead.start(line_rungs(rungs[0], where)[0])
 
             def run(rung: Rung) -> Outcome:
@@ -200,7 +201,8 @@ class _Replay:
             if source is not None and not on_cuda and config.jit_mode in _OPTIMISED:
                 source = msgspec.structs.replace(source, certain=False)
             concluded = conclude(recorded, end, call.sequence)
-            runs.append(Run(tool, end, concluded, source, stack, target_of(end, tool)))
+            target = target_of(end, tool, call.sequence)
+            runs.append(Run(tool, end, concluded, source, stack, target))
             if runs[-1].conclusion.verdict in {Verdict.NOT_REPLAYABLE, Verdict.BUILD_FAILED}:
                 break  # the next would end in the same way
         hits = [run for run in runs if shows(recorded, run.conclusion.verdict)]
@@ -282,16 +284,6 @@ def _recorded_mode(call: Call, path: Path) -> Mode:
         return next((Mode(ref.mode) for ref in call.builds), Mode.RELEASE)
     except ValueError as error:
         raise CapsuleError(path, f"names a build mode: {error}") from None
-
-
-def _recorded_end(call: Call) -> RecordedEnd:
-    exception = call.exception
-    return RecordedEnd(
-        call.status,
-        exception.type if exception else "",
-        exception.message if exception else "",
-        call.device_error or "",
-    )
 
 
 def _on_cuda(call: Call, device: str | None) -> bool:

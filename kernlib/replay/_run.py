@@ -54,6 +54,14 @@ _READERS = (
 )
 _DEVICE_ERRORS = ("CUDA error", "AcceleratorError", "cudaError", "device-side assert")
 #: What a launch raises that finds the device in error; other numbers say that it was refused.
+#: What CUDA says of a device that is full, taken or of another kind: no fault of a kernel.
+_NO_FAULT = re.compile(
+    r"out of memory|no kernel image|invalid configuration|busy or unavailable|invalid device"
+    r"|initialization error|no CUDA-capable|unsupported",
+    re.IGNORECASE,
+)
+#: Of a log that is longer, the first and the last half are read; a line is read so far.
+_LOG_BYTES, _LINE_BYTES = 16 << 20, 8 << 10
 _LAUNCH_ERROR = re.compile(r" on cuda:\d+: .* \(error 7(?:00|1[0-9])\)")
 
 
@@ -82,6 +90,9 @@ class ChildEnd:
 
 def is_device_error(text: str) -> bool:
     """Return whether an exception's text speaks of a fault on the device."""
+    head = text.partition("\n")[0]
+    if _NO_FAULT.search(head):
+        return False
     return any(word in text for word in _DEVICE_ERRORS) or bool(_LAUNCH_ERROR.search(text))
 
 
@@ -104,7 +115,7 @@ def _signal_fault(status: int, folder: Path, config: Config) -> Fault:
 
 def _device_fault(message: str, folder: Path) -> Fault:
     """Return what the runtime says of a device in error, and what its core dump adds."""
-    text = message.splitlines()[0]
+    text = (message.splitlines() or ["the device was in error"])[0]
     dumped = read_core_dump(folder)
     if dumped is None:
         return Fault("device error", text, "CUDA runtime")
@@ -137,6 +148,20 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
 def _kill(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
+
+
+def _read_log(path: Path) -> str:
+    """Return what a child wrote, as far as a reader of reports may have to look at it."""
+    half = _LOG_BYTES // 2
+    with path.open("rb") as file:
+        text = file.read(half)
+        size = os.fstat(file.fileno()).st_size
+        if size > 2 * half:
+            file.seek(size - half)
+            text += b"\n"
+        text += file.read(half)
+    lines = text.decode("utf-8", errors="replace").split("\n")
+    return "\n".join(line[:_LINE_BYTES] for line in lines)
 
 
 def stop_child(thread: int) -> None:
@@ -178,7 +203,7 @@ def run_child(
         finally:
             del _children[threading.get_ident()]
             _stop(child)
-    log = (folder / "child.log").read_text(encoding="utf-8", errors="replace")
+    log = _read_log(folder / "child.log")
     events = read_events(folder / "events.jsonl")
     status = None if timed_out else child.returncode
     fault = None if timed_out else _fault_of(log, tool, events, folder)

@@ -94,7 +94,7 @@ def _suspects(session: Path, entries: list[CallEntry], notes: tuple[str, ...]) -
     if running:
         # An outer call was running too, but the inner one is where the process was.
         parents = {entry.parent for entry in running}
-        inner = [entry for entry in running if entry.sequence not in parents]
+        inner = [entry for entry in running if entry.sequence not in parents] or running
         others = [f"call {entry.sequence} ({entry.api})" for entry in inner[:-1]]
         if others:
             notes += (f"also running when the process ended: {', '.join(others)}",)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernlib.replay._protocol import BuildFailed, Compared, Refused, Trampled
+from kernlib.replay._protocol import BuildFailed, Compared, Refused, Stage, Trampled
 from kernlib.replay._run import is_device_error
 
 if TYPE_CHECKING:
-    from kernlib.replay._protocol import Event, Stage
+    from kernlib.dump import Call
+    from kernlib.replay._protocol import Event
     from kernlib.replay._run import ChildEnd
+    from kernlib.replay._sanitizers import Fault
 
 __all__ = ["Conclusion", "RecordedEnd", "Verdict", "conclude"]
 
@@ -43,6 +46,17 @@ class RecordedEnd:
     exception_type: str = ""
     exception_message: str = ""
     device_error: str = ""
+
+    @classmethod
+    def of(cls, call: Call) -> RecordedEnd:
+        """Return how a recorded call ended."""
+        exception = call.exception
+        return cls(
+            call.status,
+            exception.type if exception else "",
+            exception.message if exception else "",
+            call.device_error or "",
+        )
 
     @property
     def crashed(self) -> bool:
@@ -88,10 +102,12 @@ def conclude(recorded: RecordedEnd, end: ChildEnd, call: int) -> Conclusion:
 
 
 def _after_running(recorded: RecordedEnd, end: ChildEnd, stage: Stage, call: int) -> Conclusion:
-    if end.raised is not None and end.raised.type == "InvalidInputError":
-        return Conclusion(Verdict.INVALID_INPUT, _head(end.raised.message))
     if stage.call != call:
         return _fault_elsewhere(end, stage.call, stage.api)
+    if end.raised is not None and end.raised.type == "InvalidInputError":
+        return Conclusion(Verdict.INVALID_INPUT, _head(end.raised.message))
+    if (corrupted := _corruption_before(end, call)) is not None:
+        return corrupted
     if recorded.crashed:
         return _after_crash(end)
     if recorded.status == "raised":
@@ -121,11 +137,26 @@ def _unexplained(end: ChildEnd) -> str | None:
 
 #: Tools that see what may one day crash: a finding of theirs is no crash.
 _FORESEEING = ("ThreadSanitizer", "racecheck", "initcheck", "synccheck")
+#: Of undefined behaviour, what ends a process.
+_FATAL = re.compile(r"null pointer|out of bounds|misaligned|insufficient space|division by zero")
+#: Ends that come from outside, or from too little memory: of the machine, not of the call.
+_OUTSIDE = {"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "out", "requested",
+            "allocation-size-too-big", "out-of-memory", "rss-limit-exceeded"}  # fmt: skip
+
+
+def _is_a_crash(fault: Fault) -> bool:
+    """Return whether a fault is one that ends a process, by the process's own doing."""
+    if fault.tool == "UBSan":
+        return bool(_FATAL.search(fault.text))
+    return fault.tool not in _FORESEEING and fault.kind not in _OUTSIDE
 
 
 def _after_crash(end: ChildEnd) -> Conclusion:
-    if end.fault is not None and end.fault.tool in _FORESEEING:
+    if end.fault is not None and not _is_a_crash(end.fault):
         text = f"recorded was the death of the process, found was: {end.fault.text}"
+        return Conclusion(Verdict.DIFFERENT_FAULT, text)
+    if end.fault is not None and end.stage is not None and end.stage.name == "comparing":
+        text = f"replayed, the call returned; the fault came afterwards: {end.fault.text}"
         return Conclusion(Verdict.DIFFERENT_FAULT, text)
     if end.fault is not None:
         return Conclusion(Verdict.REPRODUCED, end.fault.text)
@@ -143,6 +174,21 @@ def _after_crash(end: ChildEnd) -> Conclusion:
         Verdict.NOT_REPRODUCED,
         "the recorded call did not end; replayed, it returned. This is no proof that it is right",
     )
+
+
+def _corruption_before(end: ChildEnd, call: int) -> Conclusion | None:
+    """Return a conclusion if a call that ran before the target wrote where it should not have."""
+    stage = None
+    for event in end.events:
+        if isinstance(event, Stage):
+            stage = event
+        elif isinstance(event, Trampled) and stage is not None and stage.call != call:
+            text = (
+                f"call {stage.call} ({stage.api}), which ran before it, wrote {event.nbytes} bytes "
+                f"{event.where} {event.argument}"
+            )
+            return Conclusion(Verdict.DIFFERENT_FAULT, text)
+    return None
 
 
 def _corruption(end: ChildEnd) -> Conclusion | None:

@@ -197,13 +197,15 @@ def _grad_mode(mode: str) -> AbstractContextManager[Any]:
 
 
 def _wait(rebuilt: Rebuilt, folder: Path) -> None:
-    """Wait for the devices of the arguments, so that their faults are raised here.
+    """Wait for the devices that are in use, so that their faults are raised here.
 
     The wait in which the driver writes a core dump ends without an error; a little later they do.
     """
     import torch
 
     used = {tensor.device for tensor in rebuilt.tensors.values() if tensor.device.type == "cuda"}
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        used |= {torch.device("cuda", number) for number in _devices_with_contexts()}
     deadline = time.monotonic() + _DUMPED_SECONDS
     while True:
         for device in used:
@@ -211,6 +213,15 @@ def _wait(rebuilt: Rebuilt, folder: Path) -> None:
         if not core_dumps(folder) or time.monotonic() > deadline:
             return
         time.sleep(0.01)
+
+
+def _devices_with_contexts() -> list[int]:
+    """Return the CUDA devices that this process uses; to wait for others would make a context."""
+    import torch
+
+    here = torch.cuda.current_device()
+    in_use = getattr(torch._C, "_cuda_hasPrimaryContext", lambda number: number == here)  # noqa: SLF001
+    return [number for number in range(torch.cuda.device_count()) if in_use(number)]
 
 
 def _leave(status: int) -> None:

@@ -154,6 +154,9 @@ def main(argv: list[str] | None = None) -> int:
         return _USAGE_ERROR
     except BrokenPipeError:
         return _USAGE_ERROR
+    except OSError as error:
+        sys.stderr.write(_shown(f"kernlib-replay: {error}; nothing is concluded\n"))
+        return _USAGE_ERROR
 
 
 if __name__ == "__main__":

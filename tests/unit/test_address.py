@@ -168,3 +168,19 @@ def test_what_a_tool_keeps_free_around_a_storage_tells_whose_an_address_is():
     assert (padded.text, padded.certain) == ("4 bytes before the start of q (row -1 of 4)", True)
     far = Fault("out of bounds", "", "compute-sanitizer", address=Q.address - 4097)
     assert explain(far, [Q], padding=4096).certain is False
+
+
+def test_between_two_storages_in_a_tools_padding_none_is_blamed_for_certain():
+    late = Placed(
+        3, "cpu", Q.address + Q.nbytes + 4096, 512, (PlacedView("b", "float32", 4, (128,), (1,)),)
+    )
+    first_past = Fault("out of bounds", "", "compute-sanitizer", address=Q.address + Q.nbytes)
+    target = explain(first_past, [Q, late], padding=4096)
+    assert target.argument == "q"
+    told = Fault(
+        "out of bounds", "", "compute-sanitizer", address=Q.address + Q.nbytes,
+        region=(Q.address, Q.address + Q.nbytes),
+    )  # fmt: skip
+    assert explain(told, [Q, late], padding=4096).argument == "q"
+    between = Fault("out of bounds", "", "compute-sanitizer", address=Q.address + Q.nbytes + 2048)
+    assert not explain(between, [Q, late], padding=4096).certain

@@ -129,3 +129,9 @@ def test_a_missing_tool_is_stated(told, tmp_path, monkeypatch):
 
 def test_without_a_report_there_is_no_fault(tmp_path):
     assert fault_of_crash(tmp_path, tmp_path) is None
+
+
+@pytest.mark.parametrize("torn", ["pc 0x", "frame 0x", "address 0x", "code -", "frame 0xzz"])
+def test_a_line_that_was_cut_is_left_out(torn):
+    crash = parse_crash(f"signal 11\naddress 0x30\nframe 0x7f0000000010\n{torn}")
+    assert (crash.signal, crash.address, crash.stack) == (11, 0x30, (0, 0x7F000000000F))

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kernlib import dump
+from kernlib.replay._select import select
 from kernlib.replay.cli import main
 
 
@@ -85,3 +86,22 @@ def test_a_session_that_cannot_be_read_is_in_both_lists(session, tmp_path, capsy
     (entry,) = json.loads(listed(capsys, tmp_path, "--json"))["sessions"]
     assert "torn" in entry["problem"]
     assert entry["dropped"] is None
+
+
+def test_a_call_that_names_itself_as_the_outer_one_is_chosen_nevertheless(session):
+    """Only a damaged capsule says so."""
+    writer = session.begin(1, "Thing.run", 0, "Thing.run")
+    writer.start(msgspec.structs.replace(samples.call(1, api="Thing.run"), parent=1), [])
+    chosen = select(session.path)
+    assert [entry.sequence for entry in chosen.calls] == [1]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_and_concludes_nothing(
+    session, tmp_path, capsys
+):
+    record(session, 1)
+    (tmp_path / "file").write_text("")
+    assert main([str(session.path), "--keep", str(tmp_path / "file")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("kernlib-replay: ")
+    assert told.endswith("; nothing is concluded\n")

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from kernlib.replay import _run
 from kernlib.replay._protocol import (
     BuildFailed,
     Compared,
@@ -89,6 +90,51 @@ def test_a_launch_that_finds_the_device_in_error_counts_as_a_crash_a_refused_one
     assert RecordedEnd("raised", "RuntimeError", said).crashed is faulted
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["out of memory", "no kernel image is available for execution on the device",
+     "CUDA-capable device(s) is/are busy or unavailable", "invalid configuration argument"],
+)  # fmt: skip
+def test_a_full_or_another_device_reproduces_no_crash(text):
+    said = f"CUDA error: {text}\nnoise"
+    assert not is_device_error(f"AcceleratorError: {said}")
+    ended = end(Raised("AcceleratorError", said, ""), stage="running", status=1)
+    assert verdict(CRASHED, ended) is Verdict.DIFFERENT_FAULT
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("SIGKILL", "the process was ended by SIGKILL", "operating system"),
+        Fault("out", "out of memory: allocator is trying", "AddressSanitizer"),
+        Fault("requested", "requested allocation size 0x1 exceeds", "AddressSanitizer"),
+        Fault("undefined-behaviour", "signed integer overflow: 2 + 2", "UBSan"),
+    ],
+)
+def test_an_end_that_the_call_did_not_make_reproduces_no_crash(fault):
+    assert verdict(CRASHED, end(fault=fault, status=-9, stage="running")) is Verdict.DIFFERENT_FAULT
+
+
+def test_undefined_behaviour_that_ends_a_process_is_the_crash():
+    null = Fault("undefined-behaviour", "load of null pointer of type 'const float'", "UBSan")
+    assert verdict(CRASHED, end(fault=null, status=86, stage="running")) is Verdict.REPRODUCED
+
+
+def test_a_fault_after_the_call_has_returned_is_another_one():
+    assert verdict(CRASHED, end(fault=SEGV, status=-11, stage="comparing")) is (
+        Verdict.DIFFERENT_FAULT
+    )
+
+
+def test_what_a_call_before_it_did_is_not_laid_to_the_call():
+    before = [Stage("running", CALL - 1, "append"), Trampled("out", "after", 0, 4)]
+    conclusion = conclude(RETURNED, end(*before, Stage("running", CALL, "norm")), CALL)
+    assert conclusion.verdict is Verdict.DIFFERENT_FAULT
+    assert f"call {CALL - 1} (append), which ran before it, wrote 4 bytes" in conclusion.reason
+    refused = end(Raised("InvalidInputError", "bad", ""), stage="running", call=CALL - 1)
+    assert verdict(RETURNED, refused) is Verdict.DIFFERENT_FAULT
+
+
 def test_a_recorded_return_passes_only_with_agreeing_results():
     assert verdict(RETURNED, end(compared())) is Verdict.PASSED
     assert verdict(RETURNED, end(compared(), compared(matches=False))) is Verdict.MISMATCH
@@ -157,3 +203,17 @@ def test_exit_statuses_are_the_documented_ones():
         "different_fault": 11, "not_reproduced": 12, "timed_out": 13, "silent_corruption": 14,
         "invalid_input": 15,
     }  # fmt: skip
+
+
+def test_of_a_log_without_end_the_head_and_the_tail_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(_run, "_LOG_BYTES", 64)
+    monkeypatch.setattr(_run, "_LINE_BYTES", 40)
+    log = tmp_path / "child.log"
+    log.write_text("first\n" + "x" * 500 + "\nlast\n")
+    lines = _run._read_log(log).splitlines()
+    assert (lines[0], lines[-1]) == ("first", "last")
+    assert max(map(len, lines)) <= 40
+    log.write_text("short\n")
+    assert _run._read_log(log) == "short\n"
+    log.write_text("a" * 50 + "\n" + "b" * 5)
+    assert _run._read_log(log) == "a" * 40 + "\n" + "b" * 5
