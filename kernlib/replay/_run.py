@@ -52,7 +52,9 @@ _READERS = (
     read_device_assertion,
     read_compute_sanitizer_text,
 )
-_DEVICE_ERRORS = ("CUDA error", "AcceleratorError", "cudaError", "device-side assert")
+_DEVICE_ERRORS = (
+    "CUDA error", "CUDA driver error", "AcceleratorError", "cudaError", "device-side assert",
+)  # fmt: skip
 #: What a launch raises that finds the device in error; other numbers say that it was refused.
 #: What CUDA says of a device that is full, taken or of another kind: no fault of a kernel.
 _NO_FAULT = re.compile(

@@ -203,13 +203,14 @@ def _wait(rebuilt: Rebuilt, folder: Path) -> None:
     """
     import torch
 
-    used = {tensor.device for tensor in rebuilt.tensors.values() if tensor.device.type == "cuda"}
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        used |= {torch.device("cuda", number) for number in _devices_with_contexts()}
     deadline = time.monotonic() + _DUMPED_SECONDS
     while True:
-        for device in used:
-            torch.cuda.synchronize(device)
+        for device in {tensor.device for tensor in rebuilt.tensors.values()}:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            for number in _devices_with_contexts():
+                torch.cuda.synchronize(number)
         if not core_dumps(folder) or time.monotonic() > deadline:
             return
         time.sleep(0.01)
