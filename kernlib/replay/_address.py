@@ -41,8 +41,8 @@ def explain(fault: Fault, placed: Sequence[Placed], padding: int = 0) -> Target 
 
     Memory that was placed later counts first: it may stand where an earlier storage was. Of a
     fault's candidates only one in a fence is told, as a guess: it is what a register held when the
-    thread was stopped, some instructions after the fault. ``padding`` is how
-    many bytes a tool keeps free beside each storage: near one storage alone, an address is its.
+    thread was stopped, some instructions after the fault. ``padding`` is how many bytes a tool
+    keeps free beside each storage: near one storage alone, an address is that one's.
     """
     address = fault.address
     there = [place for place in reversed(placed) if place.nbytes and place.address]

@@ -56,6 +56,7 @@ _DEVICE_ERRORS = (
     "CUDA error", "CUDA driver error", "AcceleratorError", "cudaError", "device-side assert",
 )  # fmt: skip
 #: What a launch raises that finds the device in error; other numbers say that it was refused.
+_LAUNCH_ERROR = re.compile(r" on cuda:\d+: .* \(error 7(?:00|1[0-9])\)")
 #: What CUDA says of a device that is full, taken or of another kind: no fault of a kernel.
 _NO_FAULT = re.compile(
     r"out of memory|no kernel image|invalid configuration|busy or unavailable|invalid device"
@@ -64,7 +65,6 @@ _NO_FAULT = re.compile(
 )
 #: Of a log that is longer, the first and the last half are read; a line is read so far.
 _LOG_BYTES, _LINE_BYTES = 16 << 20, 8 << 10
-_LAUNCH_ERROR = re.compile(r" on cuda:\d+: .* \(error 7(?:00|1[0-9])\)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,12 @@ def _unexplained(end: ChildEnd) -> str | None:
 
 #: Tools that see what may one day crash: a finding of theirs is no crash.
 _FORESEEING = ("ThreadSanitizer", "racecheck", "initcheck", "synccheck")
-#: Of undefined behaviour, what ends a process.
-_FATAL = re.compile(r"null pointer|out of bounds|misaligned|insufficient space|division by zero")
+#: Of undefined behaviour, what reads or writes where it must not, or ends a process. On x86 most
+#: misaligned accesses, and arithmetic on a null pointer, do neither.
+_FATAL = re.compile(
+    r"(?:load of|store to|member access within) null pointer"
+    r"|out of bounds|insufficient space|division by zero"
+)
 #: Ends that come from outside, or from too little memory: of the machine, not of the call.
 _OUTSIDE = {"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "out", "requested",
             "allocation-size-too-big", "out-of-memory", "rss-limit-exceeded"}  # fmt: skip

@@ -109,6 +109,8 @@ def test_a_full_or_another_device_reproduces_no_crash(text):
         Fault("out", "out of memory: allocator is trying", "AddressSanitizer"),
         Fault("requested", "requested allocation size 0x1 exceeds", "AddressSanitizer"),
         Fault("undefined-behaviour", "signed integer overflow: 2 + 2", "UBSan"),
+        Fault("undefined-behaviour", "applying zero offset to null pointer", "UBSan"),
+        Fault("undefined-behaviour", "load of misaligned address 0x11", "UBSan"),
     ],
 )
 def test_an_end_that_the_call_did_not_make_reproduces_no_crash(fault):
