@@ -33,6 +33,8 @@ Call = Callable[..., object]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 PATIENCE_SECONDS = 60
 SIZES = {"small": (8, 32, 64), "large": (64, 1024, 64)}
+#: Calls of this many bytes and more are timed a quarter as often where their data is read.
+MANY_BYTES = 8 << 20
 
 
 def attend(*tensors: torch.Tensor, scale: float = 1.0) -> torch.Tensor:  # noqa: ARG001 - does nothing
@@ -85,7 +87,7 @@ def make(way: Way, folder: Path, count: int) -> Recording:
     place = folder / f"{way}-{count}".replace(" ", "-").replace(",", "")
     config = Config(
         log_level=way.level, log_dest=str(place), log_format=way.form,
-        dump_dir=folder / f"dumps-{count}", dump_max_calls=64,
+        dump_dir=folder / f"dumps-{count}", dump_max_calls=16,
     )  # fmt: skip
     if way.native:
         recorder = build_recorder(config)
@@ -186,7 +188,9 @@ def measure(tensors: list[torch.Tensor], rounds: int, folder: Path, most: Level)
     for way in (way for way in WAYS if way.level <= most):
         recording = make(way, folder, len(tensors))
         warm_up(way, recording, tensors)
-        calls[str(way)] = (recording.call, given, way.calls)
+        large = sum(tensor.nbytes for tensor in tensors) >= MANY_BYTES
+        reads = way.level >= Level.STATS
+        calls[str(way)] = (recording.call, given, way.calls // 4 if large and reads else way.calls)
         if way.level is Level.ARGS and way.native:
             calls[f"  its start alone, {way.form}"] = (*start_alone(recording, tensors), way.calls)
     times: dict[str, list[float]] = {name: [] for name in calls}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from kernlib.dump._entries import entry_buffers, read_entries
 from kernlib.dump._files import FOLDER_MODE, check_folder, read_file, replace_file, write_file
-from kernlib.dump._removal import empty_capsule, remove_capsule
+from kernlib.dump._removal import remove_capsule, strip_capsule
 from kernlib.dump._snapshot import Stored
 from kernlib.dump._state import with_room, write_state
 from kernlib.dump._storages import Piece
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernlib.dump._entries import Blob
+    from kernlib.dump._reuse import Spares
     from kernlib.dump._schema import Call
     from kernlib.dump._state import State
 
 __all__ = [
     "CapsuleWriter",
+    "Room",
     "capsule_name",
     "encode_call",
     "read_call",
@@ -53,12 +55,23 @@ def encode_call(call: Call) -> bytes:
         return _encode(_as_unicode(msgspec.to_builtins(call)))
 
 
+class Room(NamedTuple):
+    """What a session gives its capsules.
+
+    ``release`` is told a capsule's final size, None if it was given up; ``reserve`` whether there
+    are so many bytes more for it.
+    """
+
+    release: Callable[[int, int | None], None]
+    reserve: Callable[[int, int], bool]
+    spares: Spares
+
+
 class CapsuleWriter:
     """Writes one capsule: its start before the call runs, its end after it.
 
-    ``release`` is told the capsule's final size; None means that it was given up. ``old`` is the
-    folder of an evicted capsule, which is taken over: on ext4 to remove one and to make another
-    takes 130 us, longer than to write a small capsule's files.
+    ``old`` is the folder of an evicted capsule, which is taken over with its files: to remove one
+    and to make another takes several times as long as to write a small capsule.
     """
 
     def __init__(
@@ -66,16 +79,15 @@ class CapsuleWriter:
         session_dir: str,
         sequence: int,
         api: str,
-        release: Callable[[int, int | None], None] | None = None,
-        reserve: Callable[[int, int], bool] | None = None,
+        room: Room | None = None,
         old: str | None = None,
     ) -> None:
         name = capsule_name(sequence, api)
         self.sequence = sequence
         self.path = f"{session_dir}/{name}"
         self._hidden = f"{session_dir}/.{name}.tmp"
-        self._release = release
-        self._reserve = reserve
+        self._room = room
+        self._spares = None if room is None else room.spares
         self._old = old
         self._nbytes = 0
         self._json = 0
@@ -90,15 +102,15 @@ class CapsuleWriter:
         hidden = self._hidden
         published = False
         try:
-            self._make_folder()
+            again = self._make_folder(keeps_inputs=bool(blobs))
             if blobs:
                 buffers, placed = entry_buffers(blobs)
-                self._nbytes = write_file(f"{hidden}/inputs.safetensors", buffers)
+                self._nbytes = write_file(f"{hidden}/inputs.safetensors", buffers, again=again)
                 self.stored = Stored(f"{self.path}/inputs.safetensors", placed)
             text = encode_call(call)
             if stepped:
                 text, self._state_at = with_room(text, call)
-            self._json = write_file(f"{hidden}/call.json", (text,))
+            self._json = write_file(f"{hidden}/call.json", (text,), again=again)
             os.rename(hidden, self.path)  # noqa: PTH104
             published = True
         finally:
@@ -107,7 +119,7 @@ class CapsuleWriter:
 
     def reserve(self, nbytes: int) -> bool:
         """Return whether the budget has room for as many bytes more, before they are copied."""
-        return self._reserve is None or self._reserve(self.sequence, nbytes)
+        return self._room is None or self._room.reserve(self.sequence, nbytes)
 
     def update(self, state: State) -> None:
         """Change the state of a stepped call that goes on."""
@@ -118,31 +130,36 @@ class CapsuleWriter:
         try:
             if blobs:
                 buffers, _ = entry_buffers(blobs)
-                self._nbytes += replace_file(self.path, "outputs.safetensors", buffers)
-            self._json = replace_file(self.path, "call.json", (encode_call(call),))
+                self._nbytes += replace_file(
+                    self.path, "outputs.safetensors", buffers, self._spares
+                )
+            text = encode_call(call)
+            self._json = replace_file(self.path, "call.json", (text,), self._spares)
         finally:
-            if self._release is not None:
-                self._release(self.sequence, self._nbytes + self._json)
+            if self._room is not None:
+                self._room.release(self.sequence, self._nbytes + self._json)
 
     def abandon(self) -> None:
         """Remove what was written of a capsule that is not published."""
         if self._old is not None:
             remove_capsule(self._old)
         shutil.rmtree(self._hidden, ignore_errors=True)
-        if self._release is not None:
-            self._release(self.sequence, None)
+        if self._room is not None:
+            self._room.release(self.sequence, None)
 
-    def _make_folder(self) -> None:
+    def _make_folder(self, *, keeps_inputs: bool) -> bool:
+        """Make the hidden folder; return whether it holds files to be written over."""
         old, self._old = self._old, None
-        if old is not None:
+        if old is not None and self._spares is not None:
             try:
                 os.rename(old, self._hidden)  # noqa: PTH104 - pathlib costs on this path
             except OSError:
                 remove_capsule(old)
             else:
-                empty_capsule(self._hidden)
-                return
+                strip_capsule(self._hidden, self._spares, keeps_inputs=keeps_inputs)
+                return True
         os.mkdir(self._hidden, FOLDER_MODE)  # noqa: PTH102
+        return False
 
 
 def read_call(capsule: Path) -> Call:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kernlib.dump._browse import list_calls
 from kernlib.dump._removal import remove_capsule
+from kernlib.dump._reuse import SPARE_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Ended", "Freed", "Room"]
 
 _UNFINISHED = ("started", "suspended")
-_OWN_FILES = {"session.json", "usage.json", "builds"}
+_OWN_FILES = {"session.json", "usage.json", "builds", SPARE_FOLDER}
 
 
 class _Capsule(NamedTuple):
@@ -111,7 +112,8 @@ class Ended:
         with contextlib.suppress(OSError):
             if not set(os.listdir(self.path)) <= _OWN_FILES:  # noqa: PTH208 - names are wanted
                 return
-            shutil.rmtree(f"{self.path}/builds", ignore_errors=True)
+            for folder in ("builds", SPARE_FOLDER):
+                shutil.rmtree(f"{self.path}/{folder}", ignore_errors=True)
             for name in ("session.json", "usage.json"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{self.path}/{name}")  # noqa: PTH108 - a text, not a Path

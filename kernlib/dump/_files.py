@@ -8,10 +8,13 @@ import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from kernlib.dump._reuse import exchange, open_again
 from kernlib.errors import CapsuleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from kernlib.dump._reuse import Spares
 
 __all__ = [
     "FOLDER_MODE",
@@ -31,16 +34,20 @@ _MAX_LABEL = 240
 _MOST_BUFFERS = 512
 
 
-def write_file(path: str, buffers: Iterable[bytes | memoryview]) -> int:
+def write_file(path: str, buffers: Iterable[bytes | memoryview], *, again: bool = False) -> int:
     """Write a new file, readable by its owner only, and return its size.
 
-    Nothing here waits for the disk: what must be survived is the death of this process, and the
-    kernel keeps its pages then. Only a power failure could lose them.
+    With ``again`` one that is there is written over, unless somebody else uses it. Nothing here
+    waits for the disk: what must be survived is the death of this process, and the kernel keeps
+    its pages then. Only a power failure could lose them.
     """
     waiting = list(buffers)
     size = sum(map(len, waiting))
-    handle = os.open(path, _CREATE, _FILE_MODE)
+    found = open_again(path) if again else None
+    handle, before = found or (os.open(path, _CREATE, _FILE_MODE), 0)
     try:
+        if before > size:
+            os.ftruncate(handle, size)
         while waiting:
             # All in one call, which on ext4 takes two thirds of the time of one call a buffer. It
             # moves at most 2 GiB, and less on a disk that is nearly full.
@@ -59,12 +66,22 @@ def _after(buffers: list[bytes | memoryview], done: int) -> list[bytes | memoryv
     return []
 
 
-def replace_file(folder: str, name: str, buffers: Iterable[bytes | memoryview]) -> int:
-    """Put a file into a folder, in place of an older one, whole or not at all."""
-    temporary = f"{folder}/.{name}.tmp"
+def replace_file(
+    folder: str, name: str, buffers: Iterable[bytes | memoryview], spares: Spares | None = None
+) -> int:
+    """Put a file into a folder, in place of an older one, whole or not at all.
+
+    It is written over one of the ``spares`` if there is any; the older one joins them.
+    """
+    path = f"{folder}/{name}"
+    spare = spares.take() if spares is not None else None
+    temporary = spare or f"{folder}/.{name}.tmp"
     try:
-        size = write_file(temporary, buffers)
-        os.replace(temporary, f"{folder}/{name}")  # noqa: PTH105 - pathlib costs here
+        size = write_file(temporary, buffers, again=spare is not None)
+        if spares is not None and exchange(temporary, path):
+            spares.keep(temporary)
+        else:
+            os.replace(temporary, path)  # noqa: PTH105 - pathlib costs here
     except OSError:
         if os.path.lexists(temporary):
             os.unlink(temporary)  # noqa: PTH108

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kernlib.dump._segments import hull, is_dense
@@ -66,6 +67,7 @@ def entry_name(place: Place, naming: Mapping[Place, View]) -> str:
     return f"storage{place[0]}@{place[1]}" if view is None else view.path
 
 
+@lru_cache(1024)
 def _is_plain(path: str) -> bool:
     return (
         0 < len(path) <= _MAX_NAME and path.isprintable() and not path.startswith(("storage", "__"))

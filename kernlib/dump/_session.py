@@ -16,9 +16,10 @@ import msgspec
 from kernlib.dump._allowance import Allowance
 from kernlib.dump._budget import Budget, Ledger
 from kernlib.dump._builds import write_build
-from kernlib.dump._capsule import CapsuleWriter
+from kernlib.dump._capsule import CapsuleWriter, Room
 from kernlib.dump._files import FOLDER_MODE, replace_file
 from kernlib.dump._removal import remove_capsule
+from kernlib.dump._reuse import Spares
 from kernlib.dump._schema import Dropped, Session
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class SessionWriter:
         self._lock = threading.RLock()
         budget = budget or Budget()
         self._ledger = Ledger(budget)
+        self._spares = Spares(self._folder)
+        self._room = Room(self._release, self._extend, self._spares)
         self._capsules: dict[int, str] = {}
         self._builds: set[str] = set()
         self._errors = 0
@@ -93,9 +96,8 @@ class SessionWriter:
             if victims is None:
                 return None
             old = self._taken(victims)
-            writer = CapsuleWriter(
-                self._folder, sequence, api, self._release, self._extend, old.pop() if old else None
-            )
+            last = old.pop() if old else None
+            writer = CapsuleWriter(self._folder, sequence, api, self._room, last)
             self._capsules[sequence] = writer.path
         for folder in old:
             remove_capsule(folder)
@@ -137,6 +139,7 @@ class SessionWriter:
             if not self._left:
                 self._rewrite()
                 self._allowance.close()
+                self._spares.close()
 
     def _tell(self) -> None:
         # Once a second is enough: after a crash the counts are a little old, not wrong in kind.

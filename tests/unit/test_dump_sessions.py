@@ -109,7 +109,7 @@ class Killed(BaseException):
 
 
 LAST = 13
-LAST_OF_TAKING_OVER = 12
+LAST_OF_TAKING_OVER = 13
 STEPS = ("mkdir", "open", "writev", "rename", "replace")
 
 
@@ -130,6 +130,15 @@ def kill_before(patch, fatal, steps):
 
     for name in steps:
         patch.setattr(os, name, guard(name))
+    exchange = dump._files.exchange
+
+    def exchange_unless_killed(*paths):
+        if len(done) >= fatal:
+            raise Killed
+        done.append("exchange")
+        return exchange(*paths)
+
+    patch.setattr("kernlib.dump._files.exchange", exchange_unless_killed)
 
 
 @pytest.mark.parametrize("fatal", range(20))
@@ -162,14 +171,14 @@ def test_whatever_step_is_the_last_a_reader_sees_whole_calls(tmp_path, values, m
         assert states[2].status == "returned"
 
 
-@pytest.mark.parametrize("fatal", range(14))
+@pytest.mark.parametrize("fatal", range(16))
 def test_a_kill_while_an_old_capsule_makes_room_leaves_no_mixture(tmp_path, monkeypatch, fatal):
     """The new call takes the folder of the old one; each is there whole, or not at all."""
     session = limited(tmp_path, max_calls=1)
     for number in (1, 2):
         assert run(session, number, 100 * number)
     with monkeypatch.context() as patch:
-        kill_before(patch, fatal, (*STEPS, "unlink", "rmdir"))
+        kill_before(patch, fatal, (*STEPS, "unlink", "rmdir", "ftruncate", "truncate"))
         patch.setattr("shutil.rmtree", lambda *_, **__: None)
         survived = False
         with contextlib.suppress(Killed):
@@ -350,7 +359,7 @@ def test_the_folder_of_an_evicted_capsule_is_taken_over_and_nothing_of_it_stays(
     writer.start(samples.call(2), [])
     assert Path(writer.path).stat().st_ino == old
     assert names(writer.path) == ["call.json"]
-    assert names(session.path) == ["000002-g", "session.json", "usage.json"]
+    assert names(session.path) == [".spare", "000002-g", "session.json", "usage.json"]
     writer.finish(samples.call(2, status="returned"))
     session.begin(3, "h", 0).abandon()
     assert kept(session) == [], "what was evicted for a call goes although the call failed"
