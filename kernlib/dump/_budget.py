@@ -112,8 +112,10 @@ class Ledger:
         return victims
 
     def finish(self, sequence: int, nbytes: int) -> None:
-        """Note that a call ended, and what its capsule really takes."""
+        """Note that a call ended, and what its capsule really takes; the last word counts."""
         entry = self._entries[sequence]
+        if sequence in self._finished:
+            self._finished.remove(sequence)
         self.nbytes += nbytes - entry.nbytes
         entry.nbytes = nbytes
         entry.finished = True

@@ -162,6 +162,19 @@ def test_a_large_call_gets_its_room_at_once_however_many_small_ones_it_takes():
     assert bench.ledger.nbytes <= 100
 
 
+def test_a_call_that_is_completed_twice_counts_once():
+    """A capsule whose outputs do not fit on the disk is completed again without them."""
+    ledger = Ledger(Budget(max_calls=2))
+    for number in (1, 2):
+        assert ledger.admit(number, 10, "k") == []
+        ledger.finish(number, 500)
+        ledger.finish(number, 7)
+    assert (ledger.calls, ledger.nbytes) == (2, 14)
+    for number, victim in ((3, 1), (4, 2), (5, 3)):
+        assert ledger.admit(number, 10, "k") == [victim]
+        ledger.finish(number, 7)
+
+
 def test_an_extension_evicts_as_an_admission_does():
     bench = Bench(max_bytes=100)
     bench.run("hot", 5, nbytes=15)
