@@ -102,7 +102,6 @@ from kernlib.dump._state import (
 from kernlib.dump._storages import (
     Piece,
     allocate,
-    host_bytes,
     rebuild,
 )
 from kernlib.dump._validate import (
@@ -167,7 +166,6 @@ __all__ = [
     "decode",
     "decode_call",
     "decode_session",
-    "host_bytes",
     "hull",
     "input_blobs",
     "input_bytes",

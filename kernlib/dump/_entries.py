@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from kernlib.dump._staging import DeviceBytes
+
 __all__ = ["Blob", "Placed", "entry_buffers", "read_entries"]
 
 _MAX_HEADER = 64 << 20
@@ -26,7 +28,7 @@ class Blob(NamedTuple):
     entry: str
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
+    data: memoryview | DeviceBytes
     itemsize: int = 1
 
 
@@ -37,7 +39,9 @@ class Placed(NamedTuple):
     nbytes: int
 
 
-def entry_buffers(blobs: Sequence[Blob]) -> tuple[list[bytes | memoryview], dict[str, Placed]]:
+def entry_buffers(
+    blobs: Sequence[Blob],
+) -> tuple[list[bytes | memoryview | DeviceBytes], dict[str, Placed]]:
     """Return what a safetensors file of these entries consists of, and where each one lies.
 
     The library's own writer is not used: it takes bytes in some versions and addresses in

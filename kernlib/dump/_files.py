@@ -9,12 +9,16 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from kernlib.dump._reuse import exchange, open_again
+from kernlib.dump._staging import batches
 from kernlib.errors import CapsuleError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from kernlib.dump._reuse import Spares
+    from kernlib.dump._staging import DeviceBytes
+
+    Buffers = Sequence[bytes | memoryview | DeviceBytes]
 
 __all__ = [
     "FOLDER_MODE",
@@ -34,24 +38,25 @@ _MAX_LABEL = 240
 _MOST_BUFFERS = 512
 
 
-def write_file(path: str, buffers: Iterable[bytes | memoryview], *, again: bool = False) -> int:
+def write_file(path: str, buffers: Buffers, *, again: bool = False) -> int:
     """Write a new file, readable by its owner only, and return its size.
 
     With ``again`` one that is there is written over, unless somebody else uses it. Nothing here
     waits for the disk: what must be survived is the death of this process, and the kernel keeps
     its pages then. Only a power failure could lose them.
     """
-    waiting = list(buffers)
-    size = sum(map(len, waiting))
+    size = sum(map(len, buffers))
     found = open_again(path) if again else None
     handle, before = found or (os.open(path, _CREATE, _FILE_MODE), 0)
     try:
         if before > size:
             os.ftruncate(handle, size)
-        while waiting:
-            # All in one call, which on ext4 takes two thirds of the time of one call a buffer. It
-            # moves at most 2 GiB, and less on a disk that is nearly full.
-            waiting = _after(waiting, os.writev(handle, waiting[:_MOST_BUFFERS]))
+        for batch in batches(buffers):
+            waiting = batch
+            while waiting:
+                # All in one call, which on ext4 takes two thirds of the time of one call a buffer.
+                # It moves at most 2 GiB, and less on a disk that is nearly full.
+                waiting = _after(waiting, os.writev(handle, waiting[:_MOST_BUFFERS]))
     finally:
         os.close(handle)
     return size
@@ -66,9 +71,7 @@ def _after(buffers: list[bytes | memoryview], done: int) -> list[bytes | memoryv
     return []
 
 
-def replace_file(
-    folder: str, name: str, buffers: Iterable[bytes | memoryview], spares: Spares | None = None
-) -> int:
+def replace_file(folder: str, name: str, buffers: Buffers, spares: Spares | None = None) -> int:
     """Put a file into a folder, in place of an older one, whole or not at all.
 
     It is written over one of the ``spares`` if there is any; the older one joins them.
@@ -76,16 +79,17 @@ def replace_file(
     path = f"{folder}/{name}"
     spare = spares.take() if spares is not None else None
     temporary = spare or f"{folder}/.{name}.tmp"
+    done = False
     try:
         size = write_file(temporary, buffers, again=spare is not None)
         if spares is not None and exchange(temporary, path):
             spares.keep(temporary)
         else:
             os.replace(temporary, path)  # noqa: PTH105 - pathlib costs here
-    except OSError:
-        if os.path.lexists(temporary):
+        done = True
+    finally:
+        if not done and os.path.lexists(temporary):
             os.unlink(temporary)  # noqa: PTH108
-        raise
     return size
 
 

@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernlib.dump._decoder import torch_constant
+from kernlib.dump._staging import DeviceBytes
 from kernlib.errors import NotReplayableError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from kernlib.dump._schema import Storage, View
 
-__all__ = ["Piece", "allocate", "host_bytes", "rebuild"]
+__all__ = ["Piece", "allocate", "bytes_of", "rebuild"]
 
 _ALIGNMENT = 512
 _POISON = 0xFF
@@ -32,25 +33,17 @@ class Piece(NamedTuple):
     data: torch.Tensor
 
 
-def host_bytes(storage: torch.UntypedStorage, start: int, nbytes: int) -> memoryview:
-    """Return bytes of a storage on the host.
+def bytes_of(storage: torch.UntypedStorage, start: int, nbytes: int) -> memoryview | DeviceBytes:
+    """Return bytes of a storage, to be written or compared before they change; nothing is copied.
 
-    A CUDA storage is copied, and this is the one place that waits for its stream. A CPU storage
-    is not copied: the view is of the memory itself, to be written or compared before it changes.
+    ValueError if the storage does not have them.
     """
     if start < 0 or nbytes <= 0 or start + nbytes > storage.nbytes():
         raise ValueError(f"bytes {start}..{start + nbytes} of a storage of {storage.nbytes()}")
-    owner: object = storage
-    address = storage.data_ptr() + start
     if storage.device.type != "cpu":
-        import torch
-
-        whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
-        whole.set_(storage, start, (nbytes,), (1,))
-        copied = whole.cpu()
-        owner, address = copied, copied.data_ptr()
-    block = (ctypes.c_ubyte * nbytes).from_address(address)
-    block._owner = owner  # type: ignore[attr-defined] # noqa: SLF001 - keeps the memory alive
+        return DeviceBytes(storage, start, nbytes)
+    block = (ctypes.c_ubyte * nbytes).from_address(storage.data_ptr() + start)
+    block._owner = storage  # type: ignore[attr-defined] # noqa: SLF001 - keeps the memory alive
     return memoryview(block).cast("B")
 
 

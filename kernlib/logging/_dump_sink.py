@@ -119,12 +119,16 @@ class DumpSink:
             for build in builds:
                 session.add_build(build.ref.key, build.record, build.manifest, build.sources)
             record = msgspec.structs.replace(record, builds=tuple(build.ref for build in builds))
-            blobs = self._read_inputs(encoder, record)
-            if blobs is None:
+            try:
+                blobs = () if record.capturing else dump.input_blobs(encoder.memory, record)
+                undo.pop_all()
+                writer.start(record, blobs, stepped=isinstance(call, SteppedCall))
+            except RuntimeError as error:
+                if not _is_device_error(error):
+                    raise
+                self._lost_before(record, error)
                 session.count_error()
                 return
-            undo.pop_all()
-            writer.start(record, blobs, stepped=isinstance(call, SteppedCall))
         call.state[self] = _Open(recording, writer, encoder, record)
 
     def returned(self, call: Call, result: object) -> None:
@@ -181,22 +185,27 @@ class DumpSink:
             with contextlib.suppress(OSError):
                 recording.session.count_error()
 
-    def _read_inputs(self, encoder: dump.Encoder, record: dump.Call) -> list[dump.Blob] | None:
-        """Return the inputs' bytes, or None if the device is in error; that is told once."""
-        if record.capturing:
-            return []
-        try:
-            return dump.input_blobs(encoder.memory, record)
-        except RuntimeError as error:
-            if not _is_device_error(error):
-                raise
-            self._device_lost = _first_line(error)
-            _logger.warning(
-                "the device was already in error before call %d (%s) began, so the fault lies in "
-                "a launch outside of recorded calls: %s; nothing more is dumped",
-                record.sequence, record.api, self._device_lost,
-            )  # fmt: skip
-            return None
+    def _lost_before(self, record: dump.Call, error: RuntimeError) -> None:
+        """Tell, once, that the device is in error, and that it is not this call's doing."""
+        self._device_lost = _first_line(error)
+        _logger.warning(
+            "the device was already in error before call %d (%s) began, so the fault lies in "
+            "a launch outside of recorded calls: %s; nothing more is dumped",
+            record.sequence, record.api, self._device_lost,
+        )  # fmt: skip
+
+    def _lost_by(self, record: dump.Call, error: Exception) -> dump.Call:
+        """Tell that a call left the device in error, and return it as the suspect it is."""
+        self._device_lost = _first_line(error)
+        _logger.warning(
+            "call %d (%s) left the device in error: %s; nothing more is dumped. Replay it "
+            "with: kernlib-replay %s",
+            record.sequence, record.api, self._device_lost, self._folder,
+        )  # fmt: skip
+        status = "raised" if record.exception is not None else "started"
+        return msgspec.structs.replace(
+            record, status=status, result=None, changed=(), device_error=self._device_lost
+        )
 
     def _finish(self, opened: _Open, record: dump.Call) -> None:
         """Complete a capsule, so that a call that ended is never left as one that did not."""
@@ -210,9 +219,12 @@ class DumpSink:
                 record = _lacking(record, "no room in KERNLIB_DUMP_MAX_BYTES")
         try:
             opened.writer.finish(record, blobs)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             if opened.recording.session.lost:
                 self._sessions.leave(opened.recording)
+                return
+            if _is_device_error(error):
+                opened.writer.finish(self._lost_by(record, error))
                 return
             if blobs:
                 opened.writer.finish(_lacking(record, str(error)))
@@ -225,17 +237,7 @@ class DumpSink:
         except (RuntimeError, OSError) as error:
             if not _is_device_error(error):
                 return _lacking(record, _first_line(error)), []
-            self._device_lost = _first_line(error)
-            _logger.warning(
-                "call %d (%s) left the device in error: %s; nothing more is dumped. Replay it "
-                "with: kernlib-replay %s",
-                record.sequence, record.api, self._device_lost, self._folder,
-            )  # fmt: skip
-            status = "raised" if record.exception is not None else "started"
-            lost = msgspec.structs.replace(
-                record, status=status, result=None, device_error=self._device_lost
-            )
-            return lost, []
+            return self._lost_by(record, error), []
         lacks = (*record.incomplete, *outcome.incomplete)
         found = msgspec.structs.replace(record, changed=outcome.changed, incomplete=lacks)
         return found, outcome.blobs

@@ -63,6 +63,29 @@ def test_bytes_are_read_after_the_work_queued_on_the_current_stream(tmp_path):
     assert [change.entry for change in read.changed] == ["x"]
 
 
+def test_large_and_many_tensors_are_copied_whole(tmp_path):
+    """Longer than the pinned memory they go through, of odd lengths, and many in one piece."""
+    sizes = [1, 3, 1000, (8 << 20) - 1, 8 << 20, (8 << 20) + 1, 30_000_001, *range(500, 540)]
+    values = {
+        f"x{at}": torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
+        for at, size in enumerate(sizes)
+    }
+    writer, encoder, record = samples.begin(tmp_path, **values)
+    back = samples.read_back(writer.path)
+    for name, value in values.items():
+        assert torch.equal(back[name], value), name
+    values["x6"][-1] += 1
+    values["x9"][0] += 1
+    read = samples.finish(writer, encoder, record, values["x0"] + 1)
+    assert [change.entry for change in read.changed] == ["x6", "x9", "result"]
+    pieces = {
+        piece.storage: piece.data
+        for piece in dump.read_outputs(tmp_path / "000001-Thing.run", read)
+    }
+    assert torch.equal(pieces[6], values["x6"].cpu())
+    assert torch.equal(pieces[9], values["x9"].cpu())
+
+
 def test_a_recorded_device_is_exchanged(tmp_path):
     writer, _, record = samples.begin(tmp_path, x=torch.arange(4, device="cuda"))
     assert record.storages[0].device == "cuda:0"

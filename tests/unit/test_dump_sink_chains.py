@@ -287,6 +287,53 @@ def test_a_device_lost_by_a_call_leaves_it_the_suspect(recording, monkeypatch, c
     assert len(open_lines(recording)) == 4, "lines go on"
 
 
+def lose_device_while_writing(monkeypatch, name):
+    """Have the device fail while its bytes are being written to files of a name."""
+    real = dump._files.batches
+
+    def fail_after_some(buffers):
+        if any(name in bytes(buffer[:40]) for buffer in buffers):
+            yield [b"some"]
+            raise RuntimeError(ILLEGAL)
+        yield from real(buffers)
+
+    monkeypatch.setattr("kernlib.dump._files.batches", fail_after_some)
+
+
+def test_a_device_that_is_lost_while_outputs_are_written_leaves_the_call_the_suspect(
+    recording, monkeypatch, caplog
+):
+    work = recording.api(torch_add)
+    work(torch.ones(2), 1)
+    lose_device_while_writing(monkeypatch, b'{"result":')
+    with caplog.at_level(logging.WARNING):
+        results = [work(torch.ones(2), at).tolist() for at in range(3)]
+    assert results == [[1, 1], [2, 2], [3, 3]]
+    assert sorted(recording.entries()) == [1, 2]
+    call = recording.call(2)
+    assert (call.status, call.result, call.changed) == ("started", None, ())
+    assert call.device_error == ILLEGAL.splitlines()[0]
+    held = sorted(path.name for path in recording.entries()[2].path.iterdir())
+    assert held == ["call.json", "inputs.safetensors"]
+    (warning,) = caplog.messages
+    assert "call 2 (torch_add) left the device in error" in warning
+
+
+def test_a_device_that_is_lost_while_inputs_are_written_blames_no_call(
+    recording, monkeypatch, caplog
+):
+    work = recording.api(torch_add)
+    work(torch.ones(2), 1)
+    lose_device_while_writing(monkeypatch, b'{"x":')
+    with caplog.at_level(logging.WARNING):
+        results = [work(torch.ones(2), at).tolist() for at in range(3)]
+    assert results == [[1, 1], [2, 2], [3, 3]]
+    assert sorted(recording.entries()) == [1]
+    assert not [path.name for path in recording.session.iterdir() if path.suffix == ".tmp"]
+    (warning,) = caplog.messages
+    assert "already in error before call 2" in warning
+
+
 def test_a_device_that_was_lost_before_is_told_once_and_blames_no_call(
     recording, monkeypatch, caplog
 ):
