@@ -106,11 +106,11 @@ def test_processes_that_write_at_once_keep_to_one_budget(tmp_path):
         while len(list(tmp_path.glob("done-*"))) < CHILDREN and time.monotonic() < deadline:
             time.sleep(0.01)
         number = 400
-        while number < 420 or len(list(tmp_path.glob("over-*"))) < CHILDREN:
+        while number < 500 or len(list(tmp_path.glob("over-*"))) < CHILDREN:
             number += 1  # whoever began early gives way now, as long as others still record
             session._allowance._next = session._allowance._next_in_need = 0
             record(session, number)
-            if number == 420:
+            if number == 500:
                 (tmp_path / f"over-{os.getpid()}").touch()
             assert time.monotonic() < deadline
         (tmp_path / f"still-{os.getpid()}").touch()
