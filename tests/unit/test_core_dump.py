@@ -109,6 +109,20 @@ def test_a_reader_that_says_nothing_useful_is_stated_and_kept(tmp_path, monkeypa
     assert "target cudacore" in (tmp_path / "gpu-core.txt").read_text()
 
 
+def test_what_a_reader_prints_need_be_no_text(tmp_path, monkeypatch):
+    """A debugger prints strings of the dump, and paths, as the bytes they are."""
+    printed = DUMPED.encode().replace(b"[New Thread 77]", b"[New Thread \xff\xfe\x80]")
+    (tmp_path / "printed").write_bytes(printed)
+    reader = tmp_path / "cuda-gdb"
+    reader.write_text(f"#!/bin/sh\ncat {tmp_path}/printed\n")
+    reader.chmod(0o700)
+    (tmp_path / "gpu-core.77").write_bytes(b"dump")
+    monkeypatch.setattr(_coredump, "find_cuda_gdb", lambda: str(reader))
+    fault = read_core_dump(tmp_path)
+    assert (fault.kind, fault.frames[0].line) == ("Warp Illegal Address", 24)
+    assert "New Thread" in (tmp_path / "gpu-core.txt").read_text(encoding="utf-8")
+
+
 def test_a_dump_is_asked_for_without_memory_and_in_the_runs_own_folder(tmp_path):
     asked = dict(core_dump_environment(tmp_path))
     assert asked["CUDA_ENABLE_COREDUMP_ON_EXCEPTION"] == "1"
