@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -52,6 +53,9 @@ def pytest_configure(config):
             message = f"--require={name}: unknown; known: {', '.join(capabilities.NAMES)}"
             raise pytest.UsageError(message)
     _isolate(config)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As of a shell that runs the tests in the background: what they start would ignore it too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _isolate(config):

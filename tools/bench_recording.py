@@ -173,7 +173,9 @@ def expect(holds: bool, what: str) -> None:  # noqa: FBT001 - reads as a sentenc
         sys.exit(f"bench_recording: this does not hold: {what}")
 
 
-def measure(tensors: list[torch.Tensor], rounds: int, folder: Path, most: Level) -> None:
+def measure(
+    tensors: list[torch.Tensor], rounds: int, folder: Path, levels: tuple[Level, Level]
+) -> None:
     """Print what every way costs with these tensors."""
     filtered, off = Config(log_level=Level.DUMP, exclude=("attend",)), Config()
     given: Arguments = (tuple(tensors), {"scale": 0.5})
@@ -185,7 +187,8 @@ def measure(tensors: list[torch.Tensor], rounds: int, folder: Path, most: Level)
     }
     same = [name for name in ("off", "filtered") if calls[name][0] is attend]
     expect(same == ["off", "filtered"], "off and filtered return the function itself")
-    for way in (way for way in WAYS if way.level <= most):
+    least, most = levels
+    for way in (way for way in WAYS if least <= way.level <= most):
         recording = make(way, folder, len(tensors))
         warm_up(way, recording, tensors)
         large = sum(tensor.nbytes for tensor in tensors) >= MANY_BYTES
@@ -212,7 +215,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tensors", type=int, nargs="+", default=[4], metavar="N")
     parser.add_argument("--size", choices=SIZES, nargs="+", default=["small"])
-    parser.add_argument("--most", choices=[level.name.lower() for level in Level], default="dump")
+    levels = [level.name.lower() for level in Level]
+    parser.add_argument("--least", choices=levels, default="off", help="the lowest level timed")
+    parser.add_argument("--most", choices=levels, default="dump", help="the highest one")
     options = parser.parse_args()
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
@@ -227,7 +232,8 @@ def main() -> None:
         title = f"{'level, form, writer':<24}{'median us':>11}{'min':>10}{'max':>10}"
         print(f"{title}{'added us':>11}{'x bare':>10}")
         with tempfile.TemporaryDirectory(prefix="kernlib-bench-") as scratch:
-            measure(tensors, options.rounds, Path(scratch), Level[options.most.upper()])
+            bounds = (Level[options.least.upper()], Level[options.most.upper()])
+            measure(tensors, options.rounds, Path(scratch), bounds)
 
 
 if __name__ == "__main__":
