@@ -12,7 +12,6 @@ import fcntl
 import functools
 import itertools
 import os
-import shutil
 import signal
 import stat
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ __all__ = ["SPARE_FOLDER", "Spares", "exchange", "open_again"]
 #: The folder, in a session's, of files that no capsule needs at the moment.
 SPARE_FOLDER = ".spare"
 _MOST = 16
-#: Spare files count against no budget, so longer ones give their bytes back.
+#: Spare files count against no budget, so longer ones go.
 _MOST_BYTES = 64 << 10
 _OWNER_ONLY = 0o600
 _AGAIN = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -85,15 +84,13 @@ class Spares:
             return
         spare = f"{self._folder}/{next(self._numbers)}"
         try:
-            if len(self._free) >= _MOST:
-                os.unlink(path)  # noqa: PTH108
+            if len(self._free) >= _MOST or os.stat(path).st_size > _MOST_BYTES:  # noqa: PTH116
+                os.unlink(path)  # noqa: PTH108 - not shortened: somebody may have it mapped
                 return
             if not self._made:
                 os.mkdir(self._folder, 0o700)  # noqa: PTH102
                 self._made = True
             os.rename(path, spare)  # noqa: PTH104
-            if os.stat(spare).st_size > _MOST_BYTES:  # noqa: PTH116
-                os.truncate(spare, 0)
         except OSError:
             for left in (path, spare):
                 with contextlib.suppress(OSError):
@@ -102,10 +99,12 @@ class Spares:
         self._free.append(spare)
 
     def close(self) -> None:
-        """Remove the spare files; none is kept for others."""
-        self._free.clear()
-        if self._made:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove the spare files, but for one that a thread is writing at this moment."""
+        while (path := self.take()) is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # noqa: PTH108
+        with contextlib.suppress(OSError):
+            os.rmdir(self._folder)  # noqa: PTH106
 
 
 def _is_only_user(handle: int) -> bool:

@@ -139,7 +139,7 @@ class Stored:
 
     def _holds_at(self, offset: int, data: memoryview) -> bool:
         # Read, and not mapped: a mapped file that somebody shortens would end this process.
-        scratch = _SCRATCH.pop() if _SCRATCH else _Scratch()
+        scratch = _free_scratch()
         try:
             return all(
                 scratch.holds(self._handle, offset + at, data[at : at + _PART])
@@ -165,8 +165,15 @@ class _Scratch:
         return read == size and not self._memcmp(self._address, _address(data), size)
 
 
-#: One for each thread that has ever compared at the same time as others.
+#: As many as threads have ever compared at the same time.
 _SCRATCH: list[_Scratch] = []
+
+
+def _free_scratch() -> _Scratch:
+    try:
+        return _SCRATCH.pop()  # in one step, as another thread may look for one as well
+    except IndexError:
+        return _Scratch()
 
 
 def _address(data: memoryview) -> int:

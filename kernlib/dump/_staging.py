@@ -65,7 +65,7 @@ def batches(buffers: Iterable[Buffer | DeviceBytes]) -> Iterator[list[Buffer]]:
             if not isinstance(buffer, DeviceBytes):
                 batch.append(buffer)
                 continue
-            stage = stage or (_FREE.pop() if _FREE else _Stage())
+            stage = stage or _free_stage()
             copied.add(buffer.whole.device)
             at = 0
             while at < len(buffer):
@@ -86,6 +86,13 @@ def batches(buffers: Iterable[Buffer | DeviceBytes]) -> Iterator[list[Buffer]]:
     finally:
         if stage is not None:
             _FREE.append(stage)
+
+
+def _free_stage() -> _Stage:
+    try:
+        return _FREE.pop()  # in one step, as another thread may look for one as well
+    except IndexError:
+        return _Stage()
 
 
 def wait_for(devices: Iterable[torch.device]) -> None:

@@ -1,5 +1,7 @@
 """Files of evicted capsules are written over, but for those that somebody else uses."""
 
+import concurrent.futures
+import itertools
 import mmap
 import os
 from pathlib import Path
@@ -10,6 +12,7 @@ import torch
 
 from kernlib import dump
 from kernlib.dump import _reuse
+from kernlib.errors import CapsuleError
 
 
 @pytest.fixture
@@ -61,18 +64,20 @@ def test_the_files_of_an_evicted_capsule_serve_again(session):
     assert len(before & after) >= inputs
 
 
-def test_who_reads_an_evicted_capsule_keeps_its_bytes(session):
-    folder = record(session, 1, 100)
-    with (folder / "inputs.safetensors").open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    held = (folder / "call.json").open("rb")
-    before = bytes(mapped)
+@pytest.mark.parametrize("length", [100, 50_000])
+def test_who_reads_an_evicted_capsule_keeps_its_bytes(session, length):
+    folder = record(session, 1, length)
+    mapped = []
+    for name in ("inputs.safetensors", "outputs.safetensors", "call.json"):
+        with (folder / name).open("rb") as file:
+            mapped.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    before = [bytes(each) for each in mapped]
     for number in (2, 3, 4):
         check(record(session, number, 50), number, 50)
-    assert bytes(mapped) == before
-    assert b'"sequence":1' in held.read()
-    mapped.close()
-    held.close()
+    assert [bytes(each) for each in mapped] == before
+    assert b'"sequence":1' in before[2]
+    for each in mapped:
+        each.close()
 
 
 def test_a_link_to_an_evicted_file_keeps_its_bytes(session, tmp_path):
@@ -143,6 +148,48 @@ def test_spare_files_are_few_and_short_and_go_with_the_session(tmp_path):
     assert len(dump.list_calls(session.path)) == 40
     session.close()
     assert not (session.path / ".spare").exists()
+
+
+def test_a_call_that_ends_while_its_session_is_closed_is_complete(session):
+    """A thread may have taken a spare file when the process's end removes all others."""
+    for number in (1, 2, 3):
+        record(session, number, 100)
+    encoder, call = samples.encoded(x=torch.full((50,), 4.0))
+    writer = session.begin(4, call.api, dump.input_bytes(call.storages))
+    writer.start(call, dump.input_blobs(encoder.memory, call))
+    taken = session._spares.take()
+    session.close()
+    assert [str(path) for path in (session.path / ".spare").iterdir()] == [taken]
+    session._spares.keep(taken)
+    samples.finish(writer, encoder, call, torch.full((50,), -4.0))
+    check(Path(writer.path), 4, 50)
+
+
+def test_threads_that_record_at_once_never_share_a_file(tmp_path):
+    session = dump.SessionWriter(tmp_path, samples.PROCESS, dump.Budget(max_calls=8))
+    numbers = itertools.count(1)
+    kept = []
+
+    def work():
+        for _ in range(60):
+            number = next(numbers)
+            length = 1 + number % 40
+            folder = record(session, number, length)
+            try:
+                x = samples.read_back(folder)["x"].tolist()
+            except (CapsuleError, OSError):
+                continue  # another thread has evicted it by now
+            assert x == [float(number)] * length
+            kept.append(number)
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(work) for _ in range(6)]:
+            done.result()
+    assert kept
+    for entry in dump.list_calls(session.path):
+        assert entry.problem is None
+        number = int(entry.path.name.partition("-")[0])
+        check(entry.path, number, 1 + number % 40)
 
 
 def test_spare_files_that_cannot_be_kept_are_removed(session):
