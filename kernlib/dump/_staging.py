@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -97,8 +98,6 @@ def _free_stage() -> _Stage:
 
 def wait_for(devices: Iterable[torch.device]) -> None:
     """Wait for the current streams of devices; RuntimeError if one is in error."""
-    import torch
-
     for device in devices:
         if device.type == "cuda":
-            torch.cuda.current_stream(device).synchronize()
+            sys.modules["torch"].cuda.current_stream(device).synchronize()
