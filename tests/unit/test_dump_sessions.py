@@ -109,7 +109,7 @@ class Killed(BaseException):
 
 
 LAST = 13
-LAST_OF_TAKING_OVER = 13
+LAST_OF_TAKING_OVER = 12
 STEPS = ("mkdir", "open", "writev", "rename", "replace")
 
 
