@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CapsuleWriter",
-    "Room",
+    "Provision",
     "capsule_name",
     "encode_call",
     "read_call",
@@ -55,7 +55,7 @@ def encode_call(call: Call) -> bytes:
         return _encode(_as_unicode(msgspec.to_builtins(call)))
 
 
-class Room(NamedTuple):
+class Provision(NamedTuple):
     """What a session gives its capsules.
 
     ``release`` is told a capsule's final size, None if it was given up; ``reserve`` whether there
@@ -79,15 +79,15 @@ class CapsuleWriter:
         session_dir: str,
         sequence: int,
         api: str,
-        room: Room | None = None,
+        provision: Provision | None = None,
         old: str | None = None,
     ) -> None:
         name = capsule_name(sequence, api)
         self.sequence = sequence
         self.path = f"{session_dir}/{name}"
         self._hidden = f"{session_dir}/.{name}.tmp"
-        self._room = room
-        self._spares = None if room is None else room.spares
+        self._provision = provision
+        self._spares = None if provision is None else provision.spares
         self._old = old
         self._nbytes = 0
         self._json = 0
@@ -119,7 +119,7 @@ class CapsuleWriter:
 
     def reserve(self, nbytes: int) -> bool:
         """Return whether the budget has room for as many bytes more, before they are copied."""
-        return self._room is None or self._room.reserve(self.sequence, nbytes)
+        return self._provision is None or self._provision.reserve(self.sequence, nbytes)
 
     def update(self, state: State) -> None:
         """Change the state of a stepped call that goes on."""
@@ -136,16 +136,16 @@ class CapsuleWriter:
             text = encode_call(call)
             self._json = replace_file(self.path, "call.json", (text,), self._spares)
         finally:
-            if self._room is not None:
-                self._room.release(self.sequence, self._nbytes + self._json)
+            if self._provision is not None:
+                self._provision.release(self.sequence, self._nbytes + self._json)
 
     def abandon(self) -> None:
         """Remove what was written of a capsule that is not published."""
         if self._old is not None:
             remove_capsule(self._old)
         shutil.rmtree(self._hidden, ignore_errors=True)
-        if self._room is not None:
-            self._room.release(self.sequence, None)
+        if self._provision is not None:
+            self._provision.release(self.sequence, None)
 
     def _make_folder(self, *, keeps_inputs: bool) -> bool:
         """Make the hidden folder; return whether it holds files to be written over."""

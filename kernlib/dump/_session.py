@@ -16,7 +16,7 @@ import msgspec
 from kernlib.dump._allowance import Allowance
 from kernlib.dump._budget import Budget, Ledger
 from kernlib.dump._builds import write_build
-from kernlib.dump._capsule import CapsuleWriter, Room
+from kernlib.dump._capsule import CapsuleWriter, Provision
 from kernlib.dump._files import FOLDER_MODE, replace_file
 from kernlib.dump._removal import remove_capsule
 from kernlib.dump._reuse import Spares
@@ -57,7 +57,7 @@ class SessionWriter:
         budget = budget or Budget()
         self._ledger = Ledger(budget)
         self._spares = Spares(self._folder)
-        self._room = Room(self._release, self._extend, self._spares)
+        self._provision = Provision(self._release, self._extend, self._spares)
         self._capsules: dict[int, str] = {}
         self._builds: set[str] = set()
         self._errors = 0
@@ -97,7 +97,7 @@ class SessionWriter:
                 return None
             old = self._taken(victims)
             last = old.pop() if old else None
-            writer = CapsuleWriter(self._folder, sequence, api, self._room, last)
+            writer = CapsuleWriter(self._folder, sequence, api, self._provision, last)
             self._capsules[sequence] = writer.path
         for folder in old:
             remove_capsule(folder)

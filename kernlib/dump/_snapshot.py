@@ -12,7 +12,7 @@ from kernlib.dump._entries import Blob
 from kernlib.dump._naming import SAFETENSORS_DTYPES, entry_name, naming_views
 from kernlib.dump._schema import Change
 from kernlib.dump._segments import covers, hull, merged
-from kernlib.dump._staging import batches, wait_for
+from kernlib.dump._staging import batches, taken_or_made, wait_for
 from kernlib.dump._storages import bytes_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Stored:
 
     def _holds_at(self, offset: int, data: memoryview) -> bool:
         # Read, and not mapped: a mapped file that somebody shortens would end this process.
-        scratch = _free_scratch()
+        scratch = taken_or_made(_SCRATCH, _Scratch)
         try:
             return all(
                 scratch.holds(self._handle, offset + at, data[at : at + _PART])
@@ -167,13 +167,6 @@ class _Scratch:
 
 #: As many as threads have ever compared at the same time.
 _SCRATCH: list[_Scratch] = []
-
-
-def _free_scratch() -> _Scratch:
-    try:
-        return _SCRATCH.pop()  # in one step, as another thread may look for one as well
-    except IndexError:
-        return _Scratch()
 
 
 def _address(data: memoryview) -> int:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import torch
 
     Buffer = bytes | memoryview
 
-__all__ = ["DeviceBytes", "batches", "wait_for"]
+__all__ = ["DeviceBytes", "batches", "taken_or_made", "wait_for"]
 
 #: A copy of this size is as fast as a longer one, and more of them would be memory lost.
 _STAGE = 8 << 20
 #: Less than this is not split off from the bytes that follow it.
 _LEAST = 1 << 20
 _ALIGNMENT = 64
+
+_Item = TypeVar("_Item")
 
 
 class DeviceBytes:
@@ -43,7 +45,10 @@ class _Stage:
     def __init__(self) -> None:
         import torch
 
-        self.memory = torch.empty(_STAGE, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        pinned = torch.cuda.is_available()
+        # Memory made in inference mode could not be written outside of it, by a later call.
+        with torch.inference_mode(mode=False):
+            self.memory = torch.empty(_STAGE, dtype=torch.uint8, pin_memory=pinned)
         block = (ctypes.c_ubyte * _STAGE).from_address(self.memory.data_ptr())
         self.view = memoryview(block).cast("B")
 
@@ -66,7 +71,7 @@ def batches(buffers: Iterable[Buffer | DeviceBytes]) -> Iterator[list[Buffer]]:
             if not isinstance(buffer, DeviceBytes):
                 batch.append(buffer)
                 continue
-            stage = stage or _free_stage()
+            stage = stage or taken_or_made(_FREE, _Stage)
             copied.add(buffer.whole.device)
             at = 0
             while at < len(buffer):
@@ -89,11 +94,12 @@ def batches(buffers: Iterable[Buffer | DeviceBytes]) -> Iterator[list[Buffer]]:
             _FREE.append(stage)
 
 
-def _free_stage() -> _Stage:
+def taken_or_made(free: list[_Item], make: Callable[[], _Item]) -> _Item:
+    """Return one of the free items, which no other thread gets then, or a new one."""
     try:
-        return _FREE.pop()  # in one step, as another thread may look for one as well
+        return free.pop()
     except IndexError:
-        return _Stage()
+        return make()
 
 
 def wait_for(devices: Iterable[torch.device]) -> None:

@@ -268,13 +268,18 @@ def lose_device(monkeypatch, place):
     monkeypatch.setattr(f"kernlib.logging._dump_sink.dump.{place}", fail)
 
 
-def test_a_device_lost_by_a_call_leaves_it_the_suspect(recording, monkeypatch, caplog):
+def call_around_a_loss(recording, caplog, lose):
+    """Record a call before the device is lost and three after it, whose results stay right."""
     work = recording.api(torch_add)
     work(torch.ones(2), 1)
-    lose_device(monkeypatch, "outcome")
+    lose()
     with caplog.at_level(logging.WARNING):
         results = [work(torch.ones(2), at).tolist() for at in range(3)]
     assert results == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_a_device_lost_by_a_call_leaves_it_the_suspect(recording, monkeypatch, caplog):
+    call_around_a_loss(recording, caplog, lambda: lose_device(monkeypatch, "outcome"))
     assert sorted(recording.entries()) == [1, 2], "later calls would only hide the suspect"
     call = recording.call(2)
     assert (call.status, call.result) == ("started", None)
@@ -303,12 +308,9 @@ def lose_device_while_writing(monkeypatch, name):
 def test_a_device_that_is_lost_while_outputs_are_written_leaves_the_call_the_suspect(
     recording, monkeypatch, caplog
 ):
-    work = recording.api(torch_add)
-    work(torch.ones(2), 1)
-    lose_device_while_writing(monkeypatch, b'{"result":')
-    with caplog.at_level(logging.WARNING):
-        results = [work(torch.ones(2), at).tolist() for at in range(3)]
-    assert results == [[1, 1], [2, 2], [3, 3]]
+    call_around_a_loss(
+        recording, caplog, lambda: lose_device_while_writing(monkeypatch, b'{"result":')
+    )
     assert sorted(recording.entries()) == [1, 2]
     call = recording.call(2)
     assert (call.status, call.result, call.changed) == ("started", None, ())
@@ -322,12 +324,7 @@ def test_a_device_that_is_lost_while_outputs_are_written_leaves_the_call_the_sus
 def test_a_device_that_is_lost_while_inputs_are_written_blames_no_call(
     recording, monkeypatch, caplog
 ):
-    work = recording.api(torch_add)
-    work(torch.ones(2), 1)
-    lose_device_while_writing(monkeypatch, b'{"x":')
-    with caplog.at_level(logging.WARNING):
-        results = [work(torch.ones(2), at).tolist() for at in range(3)]
-    assert results == [[1, 1], [2, 2], [3, 3]]
+    call_around_a_loss(recording, caplog, lambda: lose_device_while_writing(monkeypatch, b'{"x":'))
     assert sorted(recording.entries()) == [1]
     assert not [path.name for path in recording.session.iterdir() if path.suffix == ".tmp"]
     (warning,) = caplog.messages
@@ -337,12 +334,7 @@ def test_a_device_that_is_lost_while_inputs_are_written_blames_no_call(
 def test_a_device_that_was_lost_before_is_told_once_and_blames_no_call(
     recording, monkeypatch, caplog
 ):
-    work = recording.api(torch_add)
-    work(torch.ones(2), 1)
-    lose_device(monkeypatch, "input_blobs")
-    with caplog.at_level(logging.WARNING):
-        results = [work(torch.ones(2), at).tolist() for at in range(3)]
-    assert results == [[1, 1], [2, 2], [3, 3]]
+    call_around_a_loss(recording, caplog, lambda: lose_device(monkeypatch, "input_blobs"))
     assert sorted(recording.entries()) == [1]
     (warning,) = caplog.messages
     assert "already in error before call 2" in warning

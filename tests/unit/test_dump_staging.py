@@ -86,6 +86,15 @@ def test_the_stage_is_used_again_but_by_one_at_a_time():
     assert len(_staging._FREE) == 2
 
 
+@pytest.mark.parametrize("modes", [(True, False, True), (False, True, False)])
+def test_calls_in_inference_mode_and_outside_of_it_share_the_stage(modes):
+    for seed, mode in enumerate(modes):
+        with torch.inference_mode(mode=mode):
+            given, wanted = device_bytes(STAGE + 9, seed)
+            assert joined([given]) == wanted
+    assert len(_staging._FREE) == 1
+
+
 def test_a_reader_that_gives_up_gives_the_stage_back():
     reading = batches([device_bytes(3 * STAGE)[0]])
     next(reading)
